@@ -1,0 +1,160 @@
+"""The command line, `rlseq`: its commands, its exit codes, and what a mistake looks like.
+
+Exit codes: 0 done, 1 failed, 2 wrongly typed, 130 and 143 stopped by Ctrl-C and SIGTERM. Every command is a thin verb over
+`rlseq.pipeline`; nothing heavy is imported before a command runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from rlseq.cli import board, export, inspect, listing, options, play, train
+from rlseq.cli.output import say, write_json
+from rlseq.errors import Interrupted, RlseqError
+
+# What typer raises for wrong usage, and that class's base; it exports neither, and moved them between versions.
+_TyperUsageError, _TyperError = typer.BadParameter.__mro__[1:3]
+
+
+class App(TyperGroup):
+    """The top command; every error of every command ends here."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command; leaves with its exit code, or returns it if not `standalone_mode`."""
+        typed = list(sys.argv[1:] if args is None else args)
+        as_json = "--json" in typed
+        try:
+            code = super().main(
+                args=args,
+                prog_name=prog_name,
+                complete_var=complete_var,
+                standalone_mode=False,
+                windows_expand_args=windows_expand_args,
+                **extra,
+            )
+            code = code if isinstance(code, int) else 0
+            if code == 130:  # typer's word for a KeyboardInterrupt
+                _tell("interrupted.", code, as_json, label="Stopped")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            code = _reader_left()
+        except Exception as error:
+            code = report(error, as_json)
+        if standalone_mode:
+            sys.exit(code)
+        return code
+
+
+def report(error: Exception, as_json: bool) -> int:
+    """Say what went wrong.
+
+    Returns:
+        The exit code.
+    """
+    if isinstance(error, Interrupted):
+        return _tell(str(error), error.exit_code, as_json, label="Stopped")
+    if isinstance(error, RlseqError):
+        return _tell(str(error), error.exit_code, as_json)
+    if isinstance(error, _TyperError):
+        code: int = getattr(error, "exit_code", 2)
+        error.show()  # type: ignore[attr-defined]
+        if as_json:
+            write_json({"error": error.format_message(), "exit_code": code})  # type: ignore[attr-defined]
+        return code
+    if isinstance(error, typer.Abort):
+        return _tell("there is nothing to read the answer from.", 1, as_json)
+    # Nothing a user typed should lead here.
+    say("".join(traceback.format_exception(error)).rstrip())
+    return _tell(f"unexpected {type(error).__name__}: {error}. This is a bug of rlseq; the traceback is above.", 1, as_json)
+
+
+def _tell(message: str, code: int, as_json: bool, label: str = "Error") -> int:
+    say(message, "red" if label == "Error" else "yellow", label)
+    if as_json:
+        write_json({"error": message, "exit_code": code})
+    return code
+
+
+def _reader_left() -> int:
+    """Whoever read our stdout has closed it (`rlseq list envs | head -1`): say nothing, also when Python flushes at exit."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError:
+        pass  # no real file
+    return 1
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from rlseq.version import __version__
+
+        typer.echo(f"rlseq {__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    name="rlseq",
+    cls=App,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def _rlseq(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Train agents, and ship each as one small ONNX file that is proven to play like it.
+
+    Examples:
+
+      rlseq train dqn CartPole-v1     train; the run already holds policy.onnx
+      rlseq play                      play the newest run
+      rlseq play cartpole-dqn         play an agent that comes with rlseq
+      rlseq eval --episodes 100       score it
+      rlseq board                     look at the curves
+
+    PATH is the same everywhere: a run (folder or name), a shipped agent's name, or an .onnx file; left out, the newest
+    run. Runs are in the folder runs, or where the variable RLSEQ_RUNS says.
+    """
+
+
+app.add_typer(train.app, name="train")
+app.command("eval")(play.evaluate)
+app.command("play")(play.play)
+app.command("export")(export.export)
+app.command("info")(inspect.info)
+app.command("list")(listing.list_all)
+app.command("options")(options.show)
+app.command("board")(board.board)
+
+
+def main() -> None:
+    """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a sign shows a question mark
+    app(prog_name="rlseq")
+
+
+if __name__ == "__main__":
+    main()

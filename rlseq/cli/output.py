@@ -1,0 +1,144 @@
+"""Where words go: results to stdout, progress, messages and errors to stderr; with `--json` stdout is one JSON object."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+
+def say(text: str, colour: str | None = None, label: str = "") -> None:
+    """A line on stderr, never wrapped, so that commands in it can be copied; the label is bold where there is colour."""
+    plain = None if "NO_COLOR" not in os.environ else False
+    prefix = typer.style(f"{label}: ", fg=colour, bold=True) if label else ""
+    body = text if label or colour is None else typer.style(text, fg=colour)
+    typer.echo(prefix + body, err=True, color=plain)
+
+
+def write_json(value: Mapping[str, Any]) -> None:
+    """One JSON object on stdout; numbers that JSON cannot hold become null."""
+    typer.echo(json.dumps(_finite(value), indent=2, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Output:
+    """What a command may say.
+
+    Args:
+        as_json: stdout is one JSON object.
+        quiet: no progress and no messages; results, warnings and errors remain.
+    """
+
+    def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
+        self.as_json = as_json
+        self.quiet = quiet
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """While others' code runs: what it prints must not get into the JSON."""
+        if not self.as_json:
+            yield
+            return
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+
+    def note(self, text: str) -> None:
+        """A message for people, on stderr."""
+        if not self.quiet:
+            say(text)
+
+    def warn(self, text: str) -> None:
+        """A warning, on stderr; not even --quiet hides it."""
+        say(text, "yellow", "Warning")
+
+
+def console(*, wide: bool = False) -> Console:
+    """The console of stdout. It takes all text literally: nothing a user named can be markup.
+
+    Args:
+        wide: for lists: do not fold lines in a pipe, where programs read them.
+    """
+    from rich.console import Console
+
+    made = Console(markup=False, highlight=False, emoji=False)
+    if wide and not made.is_terminal:
+        made = Console(markup=False, highlight=False, emoji=False, width=1_000)
+    return made
+
+
+def show_pairs(rows: Mapping[str, str]) -> None:
+    """Labels and values in two columns, on stdout."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, value in rows.items():
+        table.add_row(label, value)
+    console().print(table)
+
+
+def show_list(columns: list[str], rows: list[list[str]], *, right: tuple[str, ...] = ()) -> None:
+    """A table on stdout.
+
+    Args:
+        columns: headings; the first column is never cut.
+        rows: of texts.
+        right: columns aligned to the right.
+    """
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold", justify="right" if column in right else "left")
+    for row in rows:
+        table.add_row(*row)
+    console(wide=True).print(table)
+
+
+def number(value: Any) -> str:
+    """A score for people: `482.3`, `500`, `-0.0123`; `-` if there is none."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+        return "-"
+    if value == int(value):
+        return str(int(value))
+    return f"{value:.1f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def score(values: Mapping[str, Any]) -> str:
+    """`482.3 ± 31`, from `mean_return` and `std_return`; `-` if there is none."""
+    if values.get("mean_return") is None:
+        return "-"
+    return f"{number(values['mean_return'])} ± {number(values.get('std_return'))}"
+
+
+def size(num_bytes: int) -> str:
+    """`281.4 KiB`."""
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if num_bytes >= unit:
+            return f"{num_bytes / unit:.1f} {name}"
+    return f"{num_bytes} bytes"
+
+
+def duration(seconds: float) -> str:
+    """`0:01:12`."""
+    minutes, rest = divmod(int(round(seconds)), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

@@ -1,0 +1,164 @@
+"""`rlseq eval` and `rlseq play`: greedy episodes, scored; of a run's network, or of an exported policy without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from rlseq.cli.output import Output, number, score, show_pairs, write_json
+from rlseq.cli.params import (
+    OUTPUT,
+    ActionOutput,
+    CheckpointOption,
+    EnvOption,
+    EvaluationSeed,
+    Imports,
+    Inputs,
+    Json,
+    PathArgument,
+    Quiet,
+)
+
+
+class Render(StrEnum):
+    """How to show the environment."""
+
+    human = "human"
+    gif = "gif"
+    mp4 = "mp4"
+
+
+def evaluate(
+    path: PathArgument = None,
+    episodes: Annotated[int, typer.Option("--episodes", min=1, help="How many episodes.")] = 100,
+    seed: EvaluationSeed = 0,
+    checkpoint: CheckpointOption = "best",
+    envs: Annotated[
+        int | None,
+        typer.Option("--envs", min=1, help="Environments side by side; the score does not depend on it.", show_default="10"),
+    ] = None,
+    imports: Imports = None,
+    env: EnvOption = None,
+    inputs: Inputs = None,
+    action_output: ActionOutput = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Score a policy over seeded episodes.
+
+    A run is scored with its network (this needs torch), an agent or an .onnx file with ONNX Runtime.
+
+    Examples:
+
+      rlseq eval                                    the newest run, at its best checkpoint
+      rlseq eval runs/my-run --checkpoint last
+      rlseq eval cartpole-dqn --episodes 500 --seed 7
+      rlseq eval policy.onnx --json
+
+    The JSON holds mean_return, std_return (of the population), min_return, max_return, episodes, mean_length,
+    steps_per_second, seed and env_id.
+    """
+    out = Output(as_json, quiet)
+    out.note(f"Playing {episodes} episodes ...")
+    with out.working():
+        from rlseq.pipeline import evaluate as run
+
+        result = run(
+            path,
+            episodes=episodes,
+            seed=seed,
+            checkpoint=checkpoint,
+            num_envs=envs,
+            imports=imports or (),
+            env=env,
+            inputs=inputs,
+            action_output=action_output,
+        )
+    _show(out, result)
+
+
+def play(
+    path: PathArgument = None,
+    episodes: Annotated[int, typer.Option("--episodes", min=1, help="How many episodes.")] = 10,
+    seed: EvaluationSeed = 0,
+    envs: Annotated[int, typer.Option("--envs", min=1, help="Environments side by side.")] = 1,
+    native: Annotated[
+        bool,
+        typer.Option(
+            "--native",
+            help="Step the environment's own vector version: many times faster with many --envs, but its episodes have no "
+            "seeds of their own, so the result is marked and compares with no other.",
+        ),
+    ] = False,
+    render: Annotated[
+        Render | None,
+        typer.Option("--render", help="Show a window, or record environment 0.", rich_help_panel=OUTPUT),
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option(
+            "--out", metavar="FILE", help="Where the video goes.", show_default="NAME.gif or NAME.mp4", rich_help_panel=OUTPUT
+        ),
+    ] = None,
+    imports: Imports = None,
+    env: EnvOption = None,
+    inputs: Inputs = None,
+    action_output: ActionOutput = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Play a policy with numpy, gymnasium and ONNX Runtime alone, no torch.
+
+    Examples:
+
+      rlseq play                                    the newest run's policy.onnx
+      rlseq play cartpole-dqn --render human        watch it in a window
+      rlseq play cartpole-dqn --episodes 1 --render gif --out cartpole.gif
+      rlseq play policy.onnx --episodes 1000 --envs 64 --native --json
+      rlseq play other.onnx --env CartPole-v1 --input obs --action-output q
+
+    The JSON holds what rlseq eval gives, and native and video.
+    """
+    out = Output(as_json, quiet)
+    with out.working():
+        from rlseq.pipeline import play as run
+
+        result = run(
+            path,
+            episodes=episodes,
+            seed=seed,
+            num_envs=envs,
+            native=native,
+            render=None if render is None else render.value,
+            out=file,
+            imports=imports or (),
+            env=env,
+            inputs=inputs,
+            action_output=action_output,
+        )
+    _show(out, result)
+
+
+def _show(out: Output, result: Mapping[str, Any]) -> None:
+    if out.as_json:
+        write_json(result)
+        return
+    if out.quiet:
+        typer.echo(score(result))
+        return
+    extremes = f"min {number(result['min_return'])}, max {number(result['max_return'])}"
+    rows = {
+        "environment": result["env_id"],
+        "return": f"{score(result)} over {result['episodes']} episodes ({extremes})",
+        "length": f"{number(result['mean_length'])} steps on average",
+        "speed": f"{result['steps_per_second']:.0f} steps/s",
+        "seed": str(result["seed"]),
+    }
+    if result.get("native"):
+        rows["native"] = "yes: compares with no result that is not"
+    if result.get("video"):
+        rows["video"] = str(result["video"])
+    show_pairs(rows)

@@ -1,0 +1,338 @@
+"""Options: one source of truth, and the way a value travels from default, recipe and command line into it.
+
+An option is a field of a frozen `Options` struct in its owner's `config.py`: type, default, bounds and one line of help
+stand there and nowhere else. Recipes (TOML), the command line (`--set dqn.gamma=0.995`), the JSON schema, `rlseq options`
+and the README's tables are all read from the fields.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from rlseq.errors import UsageError, did_you_mean
+from rlseq.files import explained
+
+RECIPE_FORMAT = 1
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A group of options. Values are never changed after they were resolved; what follows from them is derived in code."""
+
+
+class RunOptions(Options, frozen=True, kw_only=True):
+    """How long to train, and what to keep on disk."""
+
+    steps: Annotated[int, Meta(description="environment steps to train for, over all environments", gt=0)] = 50_000
+    horizon: Annotated[
+        Annotated[int, Meta(gt=0)] | None,
+        Meta(description="environment steps over which epsilon and the learning rate run; none: run.steps"),
+    ] = None
+    seed: Annotated[int, Meta(description="seed of weights, exploration, replay and episodes", ge=0, le=2**53)] = 0
+    name: Annotated[str | None, Meta(description="name of the run folder; none: environment, seed and time")] = None
+    log_every: Annotated[int, Meta(description="environment steps between two points of a curve", gt=0)] = 500
+    checkpoint_every: Annotated[int, Meta(description="environment steps between checkpoints", gt=0)] = 10_000
+    keep: Annotated[int, Meta(description="checkpoints kept besides step 0 and the best", ge=1)] = 3
+    inexact_resume: Annotated[
+        bool, Meta(description="go on even if a half-played episode cannot be rebuilt; it is then begun anew, and logged")
+    ] = False
+
+
+T = TypeVar("T", bound=Options)
+
+
+class Layer(NamedTuple):
+    """One source of option values; a later layer overrides an earlier one.
+
+    Attributes:
+        source: how messages call it ("recipe cartpole-dqn", "command line").
+        values: nested dict in the shape of the option tree. A `Typed` string is read as the option's type.
+    """
+
+    source: str
+    values: Mapping[str, Any]
+
+
+class Typed(str):
+    """A value as typed on a command line: `0.5`, `true`, `[64, 64]`, `none`, or plain text."""
+
+
+def set_values(assignments: list[str]) -> dict[str, Any]:
+    """`["dqn.gamma=0.9", "env.kwargs.gravity=5"]` as nested dicts of `Typed` values.
+
+    Raises:
+        UsageError: an assignment has no `=` or no name.
+    """
+    tree: dict[str, Any] = {}
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        parts = name.strip().split(".")
+        if not equals or not all(parts):
+            raise UsageError(f"--set {text!r}: write NAME=VALUE, for example --set dqn.gamma=0.995")
+        merge_into(tree, _nest(parts, Typed(value.strip())))
+    return tree
+
+
+def _nest(parts: list[str], value: Any) -> dict[str, Any]:
+    for part in reversed(parts):
+        value = {part: value}
+    return typing.cast(dict[str, Any], value)
+
+
+def merge_into(tree: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Lay `values` over `tree`, in place; dicts are merged, all else is replaced."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and isinstance(tree.get(key), dict):
+            merge_into(tree[key], value)
+        else:
+            tree[key] = _copied(value)
+
+
+def _copied(value: Any) -> Any:
+    return {key: _copied(item) for key, item in value.items()} if isinstance(value, Mapping) else value
+
+
+class Field(NamedTuple):
+    """One option as the tables show it."""
+
+    path: str
+    type: Any
+    type_text: str
+    default: Any
+    help: str
+    bounds: str
+
+
+def fields(tree: type[Options], prefix: str = "") -> Iterator[Field]:
+    """Every option below `tree`, in order of declaration."""
+    for field in msgspec.structs.fields(tree):
+        path = prefix + field.name
+        if isinstance(field.type, type) and issubclass(field.type, Options):
+            yield from fields(field.type, path + ".")
+            continue
+        metas = _metas(field.type)
+        default = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+        help_text = next((meta.description for meta in metas if meta.description), "")
+        yield Field(path, field.type, type_text(field.type), default, help_text, _bounds(metas))
+
+
+def _metas(kind: Any) -> list[Meta]:
+    """The `Meta` annotations of a type and of the types inside it."""
+    found = [meta for meta in getattr(kind, "__metadata__", ()) if isinstance(meta, Meta)]
+    for inner in typing.get_args(kind):
+        found += _metas(inner)
+    return found
+
+
+def _bounds(metas: list[Meta]) -> str:
+    signs = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
+    return ", ".join(
+        f"{sign} {getattr(meta, name)}" for meta in metas for name, sign in signs if getattr(meta, name) is not None
+    )
+
+
+def type_text(kind: Any) -> str:
+    """A type as a person would write it: `int`, `float or none`, `adam | sgd`, `list of int`."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        return type_text(inner[0])
+    if origin is Literal:
+        return " | ".join(map(str, inner))
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join("none" if part is type(None) else type_text(part) for part in inner)
+    if origin is tuple:
+        return f"list of {type_text(inner[0])}"
+    return "table" if origin is dict else getattr(kind, "__name__", str(kind))
+
+
+def resolve(tree: type[T], *layers: Layer) -> T:
+    """Build the option tree from its defaults and the layers, the last layer winning.
+
+    Raises:
+        UsageError: an unknown name (with the nearest), a value of the wrong type or out of range, or options that
+            exclude each other; named with the source it came from.
+    """
+    merged: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    known = {field.path: field for field in fields(tree)}
+    for layer in layers:
+        _lay(tree, layer.values, layer.source, "", merged, sources, known)
+    return _build(tree, merged, sources)
+
+
+def _lay(
+    tree: type[Options],
+    values: Mapping[str, Any],
+    source: str,
+    prefix: str,
+    merged: dict[str, Any],
+    sources: dict[str, str],
+    known: Mapping[str, Field],
+) -> None:
+    groups = {field.name: field.type for field in msgspec.structs.fields(tree)}
+    for key, value in values.items():
+        path = prefix + str(key)
+        kind = groups.get(key)
+        if kind is None:
+            raise UsageError(_unknown(source, path, prefix, groups, known))
+        if isinstance(kind, type) and issubclass(kind, Options):
+            if not isinstance(value, Mapping):
+                raise UsageError(f"{source}: {path} is a group of options; set one of {', '.join(_names(kind, path))}")
+            _lay(kind, value, source, path + ".", merged.setdefault(key, {}), sources, known)
+        else:
+            sources[path] = source
+            value = converted(value, known[path], source)
+            if isinstance(value, dict) and isinstance(merged.get(key), dict):
+                value = {**merged[key], **value}
+            merged[key] = value
+
+
+def _unknown(source: str, path: str, prefix: str, groups: Mapping[str, Any], known: Mapping[str, Field]) -> str:
+    siblings = [prefix + name for name in groups]
+    group = prefix.partition(".")[0]
+    # The nearest name: a sibling first, else the same last word in another group.
+    last = path.rpartition(".")[2]
+    elsewhere = [name for name in known if name.rpartition(".")[2] == last]
+    hint = f" Did you mean {elsewhere[0]}?" if elsewhere else did_you_mean(path, [*siblings, *known])
+    table = f"rlseq options {group}" if prefix else "rlseq options"
+    return f"{source}: unknown option {path!r}.{hint} `{table}` lists what there is."
+
+
+def _names(tree: type[Options], prefix: str) -> list[str]:
+    return [f"{prefix}.{field.name}" for field in msgspec.structs.fields(tree)]
+
+
+def converted(value: Any, field: Field, source: str) -> Any:
+    """`value` as the option's type.
+
+    Raises:
+        UsageError: it is none; the message names option, value and what is allowed.
+    """
+    for candidate in _readings(value, field):
+        try:
+            result = msgspec.convert(candidate, field.type)
+        except msgspec.ValidationError:
+            continue
+        if _all_finite(result):
+            return result
+    shown = str(value) if isinstance(value, Typed) else repr(value)
+    allowed = field.type_text + (f" {field.bounds}" if field.bounds else "")
+    choices = typing.get_args(field.type) if typing.get_origin(field.type) is Literal else ()
+    for inner in typing.get_args(field.type):
+        choices = choices or (typing.get_args(inner) if typing.get_origin(inner) is Literal else ())
+    hint = did_you_mean(str(value), [str(choice) for choice in choices])
+    raise UsageError(f"{source}: {field.path} = {shown} is not allowed: it must be {allowed} ({field.help}).{hint}")
+
+
+def _readings(value: Any, field: Field) -> Iterator[Any]:
+    """What a typed or written value may mean, the likeliest first."""
+    if isinstance(value, Mapping):
+        yield {key: next(_readings(item, field._replace(type=Any))) for key, item in value.items()}
+        return
+    if isinstance(value, str) and value.lower() == "none":
+        yield None
+    if isinstance(value, Typed):
+        if field.type is not Any:
+            yield str(value)
+        try:
+            yield tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            pass
+        if "," in value:
+            yield next(_readings(Typed(f"[{value.strip('[]()')}]"), field._replace(type=Any)))
+        yield str(value)
+    else:
+        yield value
+
+
+def _all_finite(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_all_finite, value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(_all_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _build(tree: type[T], values: Mapping[str, Any], sources: Mapping[str, str], prefix: str = "") -> T:
+    built: dict[str, Any] = dict(values)
+    for field in msgspec.structs.fields(tree):
+        if isinstance(field.type, type) and issubclass(field.type, Options):
+            built[field.name] = _build(field.type, values.get(field.name, {}), sources, f"{prefix}{field.name}.")
+    try:
+        return tree(**built)
+    except ValueError as error:  # raised by a struct's own __post_init__, for options that exclude each other
+        where = sorted({source for path, source in sources.items() if path.startswith(prefix)})
+        raise UsageError(f"{', '.join(where) or 'defaults'}: {error}") from None
+
+
+def to_json(options: Options) -> dict[str, Any]:
+    """The resolved tree as plain JSON data."""
+    return typing.cast(dict[str, Any], msgspec.to_builtins(options))
+
+
+def differences(tree: type[Options], old: Options, new: Options) -> dict[str, tuple[Any, Any]]:
+    """The options whose values differ: path -> (old, new)."""
+    found = {}
+    for field in fields(tree):
+        a, b = value_at(old, field.path), value_at(new, field.path)
+        if a != b:
+            found[field.path] = (a, b)
+    return found
+
+
+def value_at(options: Options, path: str) -> Any:
+    """The value of the option `path` ("dqn.gamma")."""
+    value: Any = options
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value
+
+
+class Recipe(NamedTuple):
+    """A recipe file: an algorithm and the options that differ from the defaults."""
+
+    name: str
+    algorithm: str
+    values: dict[str, Any]
+
+
+def read_recipe(path: Path, name: str) -> Recipe:
+    """Read a recipe; it is data, so a text in it stays a text.
+
+    Args:
+        path: the TOML file.
+        name: how messages call it.
+
+    Raises:
+        UsageError: it is no TOML, names no algorithm, is of a newer format, or would import code.
+    """
+    with explained(path, "read"):
+        data = path.read_bytes()
+    try:
+        values = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"recipe {name}: {path} is not valid TOML: {error}") from None
+    version = values.pop("format_version", RECIPE_FORMAT)
+    if not isinstance(version, int) or version > RECIPE_FORMAT:
+        raise UsageError(
+            f"recipe {name}: {path} has format_version {version}; this rlseq reads up to {RECIPE_FORMAT}: update rlseq."
+        )
+    algorithm = values.pop("algorithm", None)
+    if not isinstance(algorithm, str):
+        raise UsageError(f'recipe {name}: {path} lacks the line algorithm = "dqn"')
+    env = values.get("env", {})
+    if isinstance(env, dict) and (env.get("imports") or ":" in str(env.get("id", ""))):
+        named = env.get("imports") or env.get("id")
+        raise UsageError(
+            f"recipe {name}: it names {named!r}, which would import code; a file may not do that. "
+            "Type it yourself: --import MODULE, or module:Env-v0 as the environment."
+        )
+    return Recipe(name, algorithm, values)

@@ -1,0 +1,200 @@
+"""DQN training: the loop, and what it consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from rlseq.dqn.actor import EpsilonGreedy, epsilon_at
+from rlseq.dqn.config import DqnTraining
+from rlseq.dqn.learner import STATISTICS, DqnLearner
+from rlseq.engine.checkpoint import Arrays, Snapshot
+from rlseq.engine.device import choose_precision, prepare
+from rlseq.engine.metrics import Means
+from rlseq.engine.session import Evaluation, Session, due
+from rlseq.envs.batch import EnvBatch, Episode
+from rlseq.envs.make import MakeEnv
+from rlseq.envs.seeding import EXPLORATION, REPLAY, WEIGHTS, derived_seed, generator, training_seed
+from rlseq.errors import CorruptFile, NonFiniteLoss
+from rlseq.nets.network import QNetwork, num_parameters, seeded
+from rlseq.nets.policy import TorchPolicy
+from rlseq.player.rollout import rollout
+from rlseq.replay.uniform import UniformReplay, replay_bytes
+from rlseq.runs import REPLAY as REPLAY_FILE
+from rlseq.runs import read_arrays
+from rlseq.spec import PolicySpec
+
+
+class DqnTrainer:
+    """Environments, actor, replay and learner of one run.
+
+    Args:
+        options: everything that decides the training.
+        spec: of the policy that is trained.
+        make: makes an environment.
+    """
+
+    def __init__(self, options: DqnTraining, spec: PolicySpec, make: MakeEnv) -> None:
+        run, self.options, self.spec, self._make = options.run, options, spec, make
+        self.device = prepare(options.engine)
+        self.precision = choose_precision(options.engine.amp, self.device)
+        self.horizon = run.horizon or run.steps
+        net = build_network(options, spec).to(self.device)
+        self.learner = DqnLearner(
+            net, options, total_updates=self.total_updates(self.horizon), precision=self.precision
+        )
+        self.replay = UniformReplay(options.replay.capacity, spec.observation)
+        self._replay_rng = generator(REPLAY, run.seed)
+        self.actor = EpsilonGreedy(net, spec.action.n, generator(EXPLORATION, run.seed))
+        self.envs = EnvBatch(
+            make,
+            options.env.num_envs,
+            spec.observation,
+            action_start=spec.action.start,
+            seed_of=lambda env, episode: training_seed(run.seed, 0, env, episode),
+            fresh=options.env.fresh,
+        )
+        self._means = Means()
+        self._step = 0
+
+    def total_updates(self, steps: int) -> int:
+        """Updates in `steps` environment steps."""
+        o = self.options.dqn
+        first = max(0, o.learning_starts - 1)
+        return due(min(first, steps), steps, o.train_every_steps) * o.updates_per_train
+
+    def loop(self, session: Session) -> None:
+        """Act, remember, learn, until the session ends."""
+        o, envs, learner, replay = self.options.dqn, self.envs, self.learner, self.replay
+        num_envs, gamma, step = envs.num_envs, np.float32(o.gamma), session.step
+        while session.running:
+            actions = self.actor.act(envs.obs, epsilon_at(o, step, self.horizon))
+            moved = envs.step(actions)
+            replay.add(moved.obs, actions, moved.reward, np.where(moved.terminated, np.float32(0), gamma), moved.next_obs)
+            before, step = step, step + num_envs
+            self._step = step
+            self._count_episodes(moved.finished)
+            if o.target_update == "hard" and due(before, step, o.target_sync_steps):
+                learner.sync_target()
+            if step >= o.learning_starts:
+                for _ in range(due(before, step, o.train_every_steps)):
+                    self._count_updates(self._burst(step))
+            session.advance(num_envs)
+
+    def _burst(self, step: int) -> np.ndarray:
+        try:
+            return self.learner.burst(self.replay, self._replay_rng, self.options.dqn.updates_per_train)
+        except NonFiniteLoss as error:
+            raise NonFiniteLoss(
+                f"at environment step {step}, {error}: the training has diverged. The last checkpoint is untouched. Start "
+                f"again with a smaller learning rate (--lr {self.options.optim.lr / 10:g}), or clip gradients "
+                "(--set optim.clip_norm=1)."
+            ) from None
+
+    def _count_episodes(self, finished: Sequence[Episode]) -> None:
+        for episode in finished:
+            self._means.add("train/return", episode.episode_return)
+            self._means.add("train/episode_length", episode.length)
+
+    def _count_updates(self, rows: np.ndarray) -> None:
+        totals = rows.sum(axis=0).tolist()
+        for name, total in zip(STATISTICS, totals, strict=True):
+            self._means.add(f"train/{name}", total, len(rows))
+
+    def curves(self) -> dict[str, float]:
+        """Points of the curves since the last call; `updates` is a count, not a curve."""
+        updates = self._means.count("train/loss")
+        return {
+            **self._means.drain(),
+            "train/epsilon": epsilon_at(self.options.dqn, self._step, self.horizon),
+            "train/lr": self.learner.update_step.lr,
+            **({"amp/skipped": float(self.learner.update_step.skipped)} if self.precision.scaled else {}),
+            "updates": updates,
+        }
+
+    def evaluate(self) -> Evaluation:
+        """Greedy episodes in environments of their own, with seeds of their own."""
+        o = self.options.eval
+        policy = TorchPolicy(self.learner.net, self.spec)
+        played = rollout(
+            policy, self._make, episodes=o.episodes, seed=o.seed, num_envs=o.num_envs, fresh=self.options.env.fresh
+        )
+        mean = float(played.returns.mean())
+        return Evaluation(mean, {"eval/return_mean": mean, "eval/return_std": float(played.returns.std())})
+
+    def model(self) -> Arrays:
+        """The online network's weights."""
+        return self.learner.model()
+
+    def snapshot(self) -> Snapshot:
+        """Everything from which `load` goes on exactly."""
+        learner_arrays, learner_numbers = self.learner.state()
+        replay_arrays, replay_numbers = self.replay.state()
+        env_arrays = {f"envs.{name}": array for name, array in self.envs.state().items()}
+        numbers = {
+            "learner": learner_numbers,
+            "replay": replay_numbers,
+            "means": self._means.state(),
+            "exploration_rng": _rng_state(self.actor.rng),
+            "replay_rng": _rng_state(self._replay_rng),
+        }
+        return Snapshot(self.model(), {**learner_arrays, **env_arrays}, replay_arrays, numbers)
+
+    def load(self, checkpoint: Path, manifest: Mapping[str, Any]) -> list[int]:
+        """Go on from a checkpoint.
+
+        Args:
+            checkpoint: its folder.
+            manifest: its numbers and checksums.
+
+        Returns:
+            The environments whose half-played episode had to be begun anew (only with `run.inexact_resume`).
+
+        Raises:
+            CorruptFile, ResumeMismatch
+        """
+        numbers, where = manifest["numbers"], str(checkpoint)
+        trainer = read_arrays(checkpoint, manifest, "trainer")
+        self.learner.load_model(read_arrays(checkpoint, manifest, "model"), where)
+        self.learner.load_state(trainer, numbers["learner"], where)
+        try:
+            read_arrays(checkpoint, manifest, REPLAY_FILE, self.replay.slot)
+        except KeyError as error:
+            raise CorruptFile(f"{where}: its replay does not fit the run's options ({error}).") from None
+        self.replay.restore(numbers["replay"])
+        self._means.load(numbers["means"])
+        self.actor.rng.bit_generator.state = numbers["exploration_rng"]
+        self._replay_rng.bit_generator.state = numbers["replay_rng"]
+        self._step = numbers["session"]["step"]
+        state = {name.removeprefix("envs."): a for name, a in trainer.items() if name.startswith("envs.")}
+        return self.envs.load(state, inexact=self.options.run.inexact_resume)
+
+    def describe(self) -> dict[str, str]:
+        """What is about to run, as label -> text."""
+        o, net = self.options, self.learner.net
+        size = replay_bytes(o.replay.capacity, self.spec.observation)
+        precision = str(self.precision.dtype or "float32").removeprefix("torch.")
+        return {
+            "environment": f"{o.env.id}, {o.env.num_envs} in parallel" if o.env.num_envs > 1 else o.env.id,
+            "network": f"{o.net.core} {'-'.join(map(str, o.net.hidden)) or 'linear'}, {num_parameters(net)} parameters",
+            "replay": f"{o.replay.capacity} transitions, {size / 2**20:.1f} MiB when full",
+            "updates": f"{self.total_updates(o.run.steps)} in {o.run.steps} environment steps",
+            "device": f"{self.device.type}, {precision}, {o.engine.threads} thread{'s' * (o.engine.threads > 1)}",
+        }
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.envs.close()
+
+
+def build_network(options: DqnTraining, spec: PolicySpec) -> QNetwork:
+    """The Q-network of a run, with the initial weights of its seed, on the CPU."""
+    seed = derived_seed(WEIGHTS, options.run.seed)
+    return cast(QNetwork, seeded(seed, lambda: QNetwork(spec.observation, spec.action.n, options.net)))
+
+
+def _rng_state(rng: np.random.Generator) -> dict[str, Any]:
+    return dict(rng.bit_generator.state)

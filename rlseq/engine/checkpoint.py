@@ -1,0 +1,69 @@
+"""When checkpoints are written and which are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlseq import runs
+from rlseq.files import explained
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class Snapshot(NamedTuple):
+    """Everything from which training goes on exactly.
+
+    Attributes:
+        model: the weights, under their names in the module; alone enough to act.
+        trainer: target network, optimiser, environments.
+        replay: the replay memory, kept with the last checkpoint only.
+        numbers: counters, random streams, accumulators: JSON data.
+    """
+
+    model: Arrays
+    trainer: Arrays
+    replay: Arrays
+    numbers: Mapping[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints of a run.
+
+    Args:
+        run: its folder.
+        keep: how many besides step 0 and the best.
+    """
+
+    def __init__(self, run: runs.Run, keep: int) -> None:
+        self._regular, self._best, self._keep = run.path / "checkpoints", run.path / "best", keep
+
+    def prepare(self, step: int | None) -> None:
+        """Remove what a killed process left: half-written folders, and everything later than `step`."""
+        for folder in (self._regular, self._best):
+            with explained(folder, "create"):
+                folder.mkdir(exist_ok=True)
+            runs.sweep(folder)
+            for path in runs.numbered(folder):
+                if step is not None and int(path.name) > step:
+                    runs.remove(path)
+
+    def save(self, step: int, snapshot: Snapshot) -> Path:
+        """Write a checkpoint, then let go of what it makes superfluous."""
+        arrays = {"model": snapshot.model, "trainer": snapshot.trainer, runs.REPLAY: snapshot.replay}
+        path = runs.write_checkpoint(self._regular, step, snapshot.numbers, arrays)
+        *older, _ = runs.numbered(self._regular)
+        for old in older:
+            (old / f"{runs.REPLAY}.safetensors").unlink(missing_ok=True)
+        for old in [p for p in older if p.name != "0"][: -self._keep + 1 or None]:
+            runs.remove(old)
+        for old in runs.numbered(self._best)[:-1]:
+            runs.remove(old)
+        return path
+
+    def save_best(self, step: int, model: Arrays, numbers: Mapping[str, Any]) -> Path:
+        """Write the best weights so far. The best before stays until the next `save`, to which a resume returns."""
+        return runs.write_checkpoint(self._best, step, numbers, {"model": model})

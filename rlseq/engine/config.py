@@ -1,0 +1,57 @@
+"""Options of the optimiser and of the machine."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from rlseq.config import Options
+
+
+class OptimOptions(Options, frozen=True, kw_only=True):
+    """The update step: optimiser, learning rate, clipping, accumulation."""
+
+    name: Annotated[Literal["adam", "adamw", "sgd", "rmsprop"], Meta(description="optimiser")] = "adam"
+    lr: Annotated[float, Meta(description="peak learning rate", gt=0)] = 5e-4
+    beta1: Annotated[float, Meta(description="Adam's first decay; momentum of sgd and rmsprop", ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, Meta(description="Adam's second decay; rmsprop's smoothing", ge=0, lt=1)] = 0.999
+    eps: Annotated[float, Meta(description="added to the denominator by adam and rmsprop", gt=0)] = 1e-8
+    weight_decay: Annotated[float, Meta(description="weight decay, on matrices only", ge=0)] = 0.0
+    schedule: Annotated[
+        Literal["constant", "linear", "cosine", "step", "exponential"],
+        Meta(description="course of the learning rate after the warm-up"),
+    ] = "constant"
+    warmup_updates: Annotated[int, Meta(description="updates over which the rate rises linearly to its peak", ge=0)] = 0
+    final_factor: Annotated[
+        float, Meta(description="rate at the end, as a factor of the peak: linear, cosine, exponential", gt=0, le=1)
+    ] = 0.01
+    step_updates: Annotated[int, Meta(description="step schedule: updates between two drops", gt=0)] = 10_000
+    step_factor: Annotated[float, Meta(description="step schedule: factor of a drop", gt=0, le=1)] = 0.5
+    clip_norm: Annotated[
+        Annotated[float, Meta(gt=0)] | None, Meta(description="largest norm of the whole gradient; none: no clipping")
+    ] = 10.0
+    clip_value: Annotated[
+        Annotated[float, Meta(gt=0)] | None, Meta(description="largest absolute gradient of one weight; none: no clipping")
+    ] = None
+    accumulate: Annotated[
+        int, Meta(description="parts into which a batch is cut to save memory; the update stays the same", ge=1)
+    ] = 1
+
+    def __post_init__(self) -> None:
+        if self.clip_norm is not None and self.clip_value is not None:
+            raise ValueError(
+                f"optim.clip_norm = {self.clip_norm} and optim.clip_value = {self.clip_value} exclude each other: "
+                "set one of them to none."
+            )
+
+
+class EngineOptions(Options, frozen=True, kw_only=True):
+    """Where and in which precision the update runs."""
+
+    device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="auto: cuda where there is one, else cpu")] = "auto"
+    amp: Annotated[
+        Literal["off", "auto", "bf16", "fp16"],
+        Meta(description="mixed precision; auto: bf16 where the hardware has it, else fp16 with a loss scaler on cuda"),
+    ] = "off"
+    threads: Annotated[int, Meta(description="CPU threads of torch; small networks are fastest with one", ge=1)] = 1

@@ -1,0 +1,72 @@
+"""Which device and precision an update runs in, decided once at the start and said to the user."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, NamedTuple
+
+import torch
+
+from rlseq.engine.config import EngineOptions
+from rlseq.errors import UsageError
+
+
+class Precision(NamedTuple):
+    """How the forward pass computes; master weights, gradients and optimiser stay float32.
+
+    Attributes:
+        dtype: of autocast; None for plain float32.
+        scaled: whether the loss is scaled (fp16).
+        note: what the user should know, or an empty string.
+    """
+
+    dtype: torch.dtype | None
+    scaled: bool
+    note: str = ""
+
+
+def prepare(options: EngineOptions) -> torch.device:
+    """Set threads and denormal handling, and choose the device.
+
+    Raises:
+        UsageError: cuda was asked for and there is none.
+    """
+    torch.set_num_threads(options.threads)
+    torch.set_flush_denormal(True)  # denormals are slow on CPUs, and nothing here needs them
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError(
+            f"engine.device = cuda, but this torch ({torch.__version__}) sees no CUDA device. Use --device cpu, or install a "
+            "CUDA build of torch and check `nvidia-smi`."
+        )
+    use_cuda = options.device == "cuda" or (options.device == "auto" and torch.cuda.is_available())
+    return torch.device("cuda" if use_cuda else "cpu")
+
+
+def cpu_has_bf16() -> bool:
+    """Whether this CPU multiplies bfloat16 in hardware (AVX512-BF16 or AMX)."""
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+def choose_precision(amp: str, device: torch.device) -> Precision:
+    """The precision for `engine.amp`."""
+    if amp == "off":
+        return Precision(None, False)
+    if device.type == "cuda":
+        if amp == "fp16" or (amp == "auto" and not torch.cuda.is_bf16_supported()):
+            return Precision(torch.float16, True)
+        return Precision(torch.bfloat16, False)
+    if amp == "fp16":
+        return Precision(torch.float16, True, "fp16 on a CPU is computed slowly; it is meant for cuda. --amp alone chooses.")
+    if amp == "auto" and not cpu_has_bf16():
+        return Precision(
+            None, False, "this CPU has no bfloat16 arithmetic (AVX512-BF16 or AMX): --amp would be slower, so float32 is used."
+        )
+    note = "" if cpu_has_bf16() else "this CPU has no bfloat16 arithmetic (AVX512-BF16 or AMX): bf16 will be slower than float32."
+    return Precision(torch.bfloat16, False, note)
+
+
+def autocast(precision: Precision, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """The context of a forward pass in this precision."""
+    if precision.dtype is None:
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=precision.dtype)

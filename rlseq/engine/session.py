@@ -1,0 +1,229 @@
+"""The edges of every training loop: curves, evaluation, early stopping, checkpoints, signals.
+
+A trainer's loop stays on one screen because all it says is `session.advance(n)`; between two edges that is one comparison.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from rlseq.config import RunOptions
+from rlseq.engine.checkpoint import Arrays, Checkpoints, Snapshot
+from rlseq.engine.metrics import EventLog
+from rlseq.engine.signals import StopSignals
+from rlseq.envs.config import EvalOptions
+from rlseq.errors import Interrupted
+from rlseq.events import Callback, Event, Kind
+from rlseq.runs import Run
+
+TICK_SECONDS = 0.25
+
+
+def due(before: int, now: int, every: int) -> int:
+    """How many multiples of `every` lie in `(before, now]`: exact also when steps come several at a time."""
+    return now // every - before // every
+
+
+class Evaluation(NamedTuple):
+    """A score (higher is better) and the curves' points of an evaluation."""
+
+    score: float
+    curves: Mapping[str, float]
+
+
+class Trainee(Protocol):
+    """What an algorithm supplies."""
+
+    def curves(self) -> dict[str, float]:
+        """Points of the `train/*` curves since the last call."""
+
+    def evaluate(self) -> Evaluation:
+        """Evaluate the weights as they are, touching nothing that training depends on."""
+
+    def model(self) -> Arrays:
+        """The weights."""
+
+    def snapshot(self) -> Snapshot:
+        """Everything needed to go on exactly."""
+
+
+class Session:
+    """One training from start or resume to its end.
+
+    Args:
+        algorithm: as in `rlseq train ALGORITHM`.
+        run: its folder.
+        options: length, logging and checkpoint intervals.
+        evaluation: interval and early stopping.
+        callbacks: told of everything.
+
+    Attributes:
+        step: environment steps done.
+        stopped: why training ended before its last step, or None.
+    """
+
+    def __init__(
+        self,
+        algorithm: str,
+        run: Run,
+        options: RunOptions,
+        evaluation: EvalOptions,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self.algorithm = algorithm
+        self.run = run
+        self.options = options
+        self.evaluation = evaluation
+        self.callbacks = callbacks
+        self.checkpoints = Checkpoints(run, options.keep)
+        self.signals = StopSignals()
+        self.step = 0
+        self.stopped: str | None = None
+        self.best: dict[str, Any] | None = None
+        self.evaluations_without_improvement = 0
+        self._saved_at = self._evaluated_at = -1
+        self._seconds_before = self._pause = 0.0
+        self._trainee: Trainee
+        self.log: EventLog
+
+    def begin(self, trainee: Trainee, numbers: Mapping[str, Any] | None = None) -> None:
+        """Start anew, or from the numbers of a checkpoint that the trainee has been loaded from."""
+        self._trainee = trainee
+        if numbers is not None:
+            self.step, self.best = numbers["step"], numbers["best"]
+            self.evaluations_without_improvement = numbers["evaluations_without_improvement"]
+            self._seconds_before = numbers["seconds"]
+            self._saved_at, self._evaluated_at = self.step, numbers["evaluated_at"]
+        self.checkpoints.prepare(self.step if numbers is not None else None)
+        self.log = EventLog(self.run.path, 0 if numbers is None else numbers["events_bytes"])
+        self._started = self._window_started = time.perf_counter()
+        self._window_step = self._tick_step = self._started_step = self.step
+        if numbers is None:
+            self.save()
+        self._plan()
+
+    @property
+    def running(self) -> bool:
+        """Whether there is another step to take."""
+        return self.step < self.options.steps and self.stopped is None
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of training so far, over all resumes."""
+        return self._seconds_before + time.perf_counter() - self._started
+
+    def advance(self, num_steps: int) -> None:
+        """Count environment steps that were taken and learnt from; do what is due."""
+        before = self.step
+        self.step += num_steps
+        if self.step >= self._next_edge or self.signals.received is not None:
+            self._edges(before)
+
+    def _plan(self) -> None:
+        """Find the next step at which anything is due."""
+        intervals = (self.options.log_every, self.evaluation.every, self.options.checkpoint_every)
+        self._next_edge = min(
+            self.options.steps, self._tick_step, *((self.step // every + 1) * every for every in intervals)
+        )
+
+    def _edges(self, before: int) -> None:
+        if due(before, self.step, self.options.log_every):
+            self._log_curves()
+        if due(before, self.step, self.evaluation.every):
+            self.evaluate()
+        if due(before, self.step, self.options.checkpoint_every):
+            self.save()
+        if self.step >= self._tick_step:
+            self._tick()
+        if self.signals.received is not None:
+            self._interrupt(self.signals.received)
+        self._plan()
+
+    def _tick(self) -> None:
+        rate = (self.step - self._started_step) / max(1e-9, time.perf_counter() - self._started)
+        self._tick_step = self.step + max(1, int(rate * TICK_SECONDS))
+        self.tell("tick", {"time/env_steps_per_second": rate})
+
+    def _log_curves(self) -> None:
+        now = time.perf_counter()
+        seconds = max(1e-9, now - self._window_started - self._pause)
+        points = self._trainee.curves()
+        updates = points.pop("updates", 0.0)
+        points["time/env_steps_per_second"] = (self.step - self._window_step) / seconds
+        points["time/updates_per_second"] = updates / seconds
+        self._window_started, self._window_step, self._pause = now, self.step, 0.0
+        self.log.scalars(points, self.step)
+        self.tell("progress", points)
+
+    def evaluate(self) -> None:
+        """Evaluate, keep the best weights, and see whether training may stop early."""
+        started = time.perf_counter()
+        result = self._trainee.evaluate()
+        self._evaluated_at = self.step
+        better = self.best is None or result.score > self.best["score"]
+        self.evaluations_without_improvement = 0 if better else self.evaluations_without_improvement + 1
+        # A tie goes to the later weights: where the score has a ceiling, they have been at it for longer.
+        if better or self.best is None or result.score == self.best["score"]:
+            self.best = {"step": self.step, "score": result.score}
+            self.checkpoints.save_best(self.step, self._trainee.model(), {**self.best, "curves": dict(result.curves)})
+        self.log.scalars(result.curves, self.step)
+        options = self.evaluation
+        if options.target is not None and result.score >= options.target:
+            self.stopped = f"evaluation reached the target {options.target:g}"
+        elif options.patience is not None and self.evaluations_without_improvement >= options.patience:
+            self.stopped = f"{options.patience} evaluations without improvement"
+        self._pause += time.perf_counter() - started
+        self.tell("evaluation", {**result.curves, "best": self.best["step"] == self.step})
+
+    def save(self) -> None:
+        """Write a checkpoint of this step, unless there is one."""
+        if self._saved_at == self.step:
+            return
+        started = time.perf_counter()
+        snapshot = self._trainee.snapshot()
+        numbers = {
+            **snapshot.numbers,
+            "session": {
+                "step": self.step,
+                "best": self.best,
+                "evaluations_without_improvement": self.evaluations_without_improvement,
+                "evaluated_at": self._evaluated_at,
+                "stopped": self.stopped,
+                "seconds": self.seconds,
+                "events_bytes": self.log.length(),
+            },
+        }
+        path = self.checkpoints.save(self.step, snapshot._replace(numbers=numbers))
+        self._saved_at = self.step
+        self._pause += time.perf_counter() - started
+        self.tell("checkpoint", {"path": str(path)})
+
+    def finish(self) -> None:
+        """The last evaluation and the last checkpoint of a training that came to its end."""
+        if self._evaluated_at != self.step:
+            self.evaluate()
+        self._saved_at = -1  # the checkpoint must know that training ended
+        self.stopped = self.stopped or "all steps done"
+        self.save()
+        self.tell("end", {"reason": self.stopped})
+
+    def _interrupt(self, signum: int) -> None:
+        self.save()
+        self.log.close()
+        raise Interrupted(
+            f"stopped at step {self.step} of {self.options.steps}; everything is saved. Go on with:\n"
+            f"  rlseq train {self.algorithm} --resume {self.run.path}",
+            signum,
+        )
+
+    def tell(self, kind: Kind, data: Mapping[str, Any]) -> None:
+        """Tell the callbacks of an event."""
+        if self.callbacks:
+            event = Event(kind, self.step, self.options.steps, data, self._stop)
+            for callback in self.callbacks:
+                callback(event)
+
+    def _stop(self) -> None:
+        self.stopped = self.stopped or "a callback asked to stop"

@@ -1,0 +1,160 @@
+"""The update step: the one piece of code that changes weights, for every algorithm and network.
+
+    gradients -> unscale -> norm -> clip -> schedule -> optimiser
+
+Where the gradients come from is not its business: autograd for any network, or a closed-form kernel for one it fits; both
+write into the same flat buffer. A batch may come in parts (to save memory, or variable in size); each part counts by its
+share of the whole, so the update is that of the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlseq.engine.config import OptimOptions
+from rlseq.engine.device import Precision, autocast
+from rlseq.engine.flat import FlatParameters
+from rlseq.engine.optimizer import OPTIMIZERS, load_optimizer_arrays, optimizer_arrays
+from rlseq.engine.schedule import lr_factor
+
+Batch = TypeVar("Batch")
+BatchIn = TypeVar("BatchIn", contravariant=True)
+
+
+class Loss(NamedTuple):
+    """What a loss function returns for a batch.
+
+    Attributes:
+        mean: the loss, averaged over the batch's elements; a scalar.
+        metrics: further scalars worth a curve, averaged likewise.
+    """
+
+    mean: Tensor
+    metrics: Mapping[str, Tensor]
+
+
+class Part(NamedTuple, Generic[Batch]):
+    """A part of a batch and its share of the whole (all shares of an update sum to 1)."""
+
+    batch: Batch
+    share: float
+
+
+class Gradients(Protocol[BatchIn]):
+    """Adds the gradient of `scale * share * loss` of a part to the parameters' gradients, and returns the loss."""
+
+    def __call__(self, part: Part[Any], scale: Callable[[Tensor], Tensor]) -> Loss: ...
+
+
+class Autograd(Generic[Batch]):
+    """Gradients of any loss function, by autograd, in the given precision."""
+
+    def __init__(self, loss: Callable[[Batch], Loss], precision: Precision, device: torch.device) -> None:
+        self._loss, self._precision, self._device = loss, precision, device
+
+    def __call__(self, part: Part[Batch], scale: Callable[[Tensor], Tensor]) -> Loss:
+        with autocast(self._precision, self._device):
+            loss = self._loss(part.batch)
+        scale(loss.mean * part.share).backward()
+        return loss
+
+
+class UpdateInfo(NamedTuple):
+    """What an update did; tensors are not yet read from the device.
+
+    Attributes:
+        loss: of the whole batch, a scalar without gradient.
+        grad_norm: of the whole gradient before clipping, unscaled; a scalar.
+        metrics: of the loss, for the whole batch.
+        lr: learning rate used.
+        skipped: the fp16 gradient overflowed, nothing was changed.
+    """
+
+    loss: Tensor
+    grad_norm: Tensor
+    metrics: dict[str, Tensor]
+    lr: float
+    skipped: bool
+
+
+class UpdateStep:
+    """Optimiser, schedule, clipping, loss scaling and accumulation for one module.
+
+    Args:
+        net: its parameters are laid out flat, on the device they are on.
+        options: of the optimiser.
+        total_updates: length of the learning-rate schedule.
+        precision: fp16 brings a loss scaler.
+    """
+
+    def __init__(self, net: nn.Module, options: OptimOptions, *, total_updates: int, precision: Precision) -> None:
+        self.options = options
+        self.total_updates = total_updates
+        self.flat = FlatParameters(net)
+        self.optimizer = OPTIMIZERS[options.name](self.flat.groups(options.weight_decay), options)
+        self.scaler = torch.amp.GradScaler(self.flat.data.device.type, enabled=precision.scaled)
+        self.updates = 0
+        self.skipped = 0
+
+    def __call__(self, parts: Sequence[Part[Batch]], gradients: Gradients[Batch]) -> UpdateInfo:
+        """One update from all parts of a batch."""
+        self.flat.grad.zero_()
+        losses = [gradients(part, self.scaler.scale) for part in parts]
+        self.scaler.unscale_(self.optimizer) if self.scaler.is_enabled() else None
+        norm = torch.linalg.vector_norm(self.flat.grad)
+        lr = self.lr
+        skip = self.scaler.is_enabled() and not bool(torch.isfinite(norm))
+        if skip:
+            self.skipped += 1
+        else:
+            self._clip(norm)
+            for group in self.optimizer.param_groups:
+                group["lr"] = lr
+            self.optimizer.step()
+            self.updates += 1
+        if self.scaler.is_enabled():
+            self.scaler.update()
+        return UpdateInfo(*_whole(parts, losses, norm), lr, skip)
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next update."""
+        return self.options.lr * lr_factor(self.options, self.updates, self.total_updates)
+
+    def _clip(self, norm: Tensor) -> None:
+        if self.options.clip_norm is not None:
+            self.flat.grad.mul_((self.options.clip_norm / (norm + 1e-6)).clamp(max=1.0))
+        elif self.options.clip_value is not None:
+            self.flat.grad.clamp_(-self.options.clip_value, self.options.clip_value)
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Arrays and numbers from which an exact resume goes on; weights are not among them."""
+        scaler = self.scaler.state_dict()
+        return optimizer_arrays(self.optimizer), {"updates": self.updates, "skipped": self.skipped, "scaler": scaler}
+
+    def load(self, arrays: dict[str, np.ndarray], numbers: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        load_optimizer_arrays(self.optimizer, arrays)
+        self.updates, self.skipped = numbers["updates"], numbers["skipped"]
+        if self.scaler.is_enabled():
+            self.scaler.load_state_dict(numbers["scaler"])
+
+
+def _whole(
+    parts: Sequence[Part[Any]], losses: Sequence[Loss], norm: Tensor
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Loss and metrics of the whole batch from those of its parts."""
+    if len(parts) == 1:
+        return losses[0].mean.detach(), norm, dict(losses[0].metrics)
+    shares = [part.share for part in parts]
+    mean = sum((loss.mean.detach() * share for loss, share in zip(losses, shares, strict=True)), torch.zeros(()))
+    metrics = {
+        name: sum((loss.metrics[name] * share for loss, share in zip(losses, shares, strict=True)), torch.zeros(()))
+        for name in losses[0].metrics
+    }
+    return mean, norm, metrics

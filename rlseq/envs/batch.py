@@ -1,0 +1,217 @@
+"""A few environments stepped side by side, without autoreset and without copies.
+
+Resets are explicit: when an episode ends, its true last observation is in `next_obs` and the first one of the next episode
+in `obs`, so no dummy transition can arise. Every episode has a seed of its own. A half-played episode can be rebuilt from
+its seed and actions, which is what makes an exact resume possible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from rlseq.envs.make import MakeEnv
+from rlseq.errors import EnvironmentFailed, ResumeMismatch, RlseqError
+from rlseq.spec import Leaf, cast, pick
+
+SeedOf = Callable[[int, int], int | None]
+"""(environment, its episode number) -> seed, or None when the environment has no further episode to play."""
+
+
+class Episode(NamedTuple):
+    """A finished episode."""
+
+    env: int
+    number: int
+    episode_return: float
+    length: int
+
+
+class Step(NamedTuple):
+    """What one step of N environments gave; the arrays are overwritten two steps later.
+
+    Attributes:
+        obs: leaves `[N, ...]` that the actions answered.
+        next_obs: leaves `[N, ...]` after the actions; the true last observation where an episode ended.
+        reward: `[N]` float32.
+        terminated: `[N]` bool; wins over truncated.
+        truncated: `[N]` bool.
+        finished: the episodes that ended.
+    """
+
+    obs: tuple[np.ndarray, ...]
+    next_obs: tuple[np.ndarray, ...]
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    finished: list[Episode]
+
+
+class EnvBatch:
+    """N environments.
+
+    Args:
+        make: makes one.
+        num_envs: N.
+        leaves: of its observations.
+        action_start: smallest action of the environment.
+        seed_of: seed of each episode.
+        fresh: make a new environment for every episode.
+    """
+
+    def __init__(
+        self,
+        make: MakeEnv,
+        num_envs: int,
+        leaves: Sequence[Leaf],
+        *,
+        action_start: int = 0,
+        seed_of: SeedOf,
+        fresh: bool = False,
+    ) -> None:
+        self._make = make
+        self._leaves = tuple(leaves)
+        self._start = action_start
+        self._seed_of = seed_of
+        self._fresh = fresh
+        self.num_envs = num_envs
+        self.envs: list[gym.Env] = [make() for _ in range(num_envs)]
+        self.episode = np.full(num_envs, -1, np.int64)
+        self.active = np.zeros(num_envs, np.bool_)
+        self.first = np.ones(num_envs, np.bool_)
+        self.reward = np.zeros(num_envs, np.float32)
+        self._returns = [0.0] * num_envs
+        self._actions: list[list[int]] = [[] for _ in range(num_envs)]
+        self.obs, self._spare, self._next_obs = (self._new_leaves() for _ in range(3))
+        self._terminated, self._truncated = np.zeros(num_envs, np.bool_), np.zeros(num_envs, np.bool_)
+        for i in range(num_envs):
+            self._begin(i, self.obs)
+
+    def _new_leaves(self) -> tuple[np.ndarray, ...]:
+        return tuple(np.zeros((self.num_envs, *leaf.shape), leaf.dtype) for leaf in self._leaves)
+
+    def _begin(self, i: int, into: tuple[np.ndarray, ...]) -> None:
+        """Start environment i's next episode, if it has one; its first observation goes into row i."""
+        self.episode[i] += 1
+        seed = self._seed_of(i, int(self.episode[i]))
+        self.active[i] = seed is not None
+        self._actions[i] = []
+        self._returns[i] = 0.0
+        self.first[i] = True
+        if seed is None:
+            return
+        if self._fresh and self.episode[i] > 0:
+            self.envs[i].close()
+            self.envs[i] = self._make()
+        try:
+            observation, _ = self.envs[i].reset(seed=seed)
+        except Exception as error:
+            raise self._failure(i, error, f"reset(seed={seed})") from error
+        self._write(observation, into, i)
+
+    def _write(self, observation: Any, into: tuple[np.ndarray, ...], i: int) -> None:
+        for leaf, array in zip(self._leaves, into, strict=True):
+            value = pick(observation, leaf)
+            if type(value) is np.ndarray and value.dtype == array.dtype and value.shape == leaf.shape:
+                array[i] = value  # a copy: the environment may reuse its buffer
+            else:
+                array[i] = cast(value, leaf)
+
+    def _failure(self, i: int, error: Exception, call: str) -> RlseqError:
+        if isinstance(error, RlseqError):
+            return error
+        return EnvironmentFailed(
+            f"environment {i} ({self.envs[i]}) raised {type(error).__name__}: {error} - in {call}, episode "
+            f"{self.episode[i]}, after {len(self._actions[i])} steps. This is the environment's own code."
+        )
+
+    def step(self, actions: np.ndarray) -> Step:
+        """Apply actions `[N]` (indices from 0) to the active environments; those that finish begin their next episode."""
+        before, after = self.obs, self._spare
+        finished: list[Episode] = []
+        for i, action in enumerate(actions.tolist()):
+            if not self.active[i]:
+                continue
+            try:
+                observation, reward, terminated, truncated, _ = self.envs[i].step(action + self._start)
+            except Exception as error:
+                raise self._failure(i, error, f"step({action + self._start})") from error
+            self._actions[i].append(action)
+            if not math.isfinite(reward):
+                raise EnvironmentFailed(
+                    f"environment {i} ({self.envs[i]}) gave the reward {reward} in episode {self.episode[i]}, step "
+                    f"{len(self._actions[i])}; nothing can be learnt from that. Mend the environment's reward."
+                )
+            self._returns[i] += float(reward)
+            self.reward[i] = reward
+            self._terminated[i], self._truncated[i] = terminated, truncated and not terminated
+            self._write(observation, self._next_obs, i)
+            if terminated or truncated:
+                finished.append(Episode(i, int(self.episode[i]), self._returns[i], len(self._actions[i])))
+                self._begin(i, after)
+            else:
+                self.first[i] = False
+                for new, old in zip(after, self._next_obs, strict=True):
+                    new[i] = old[i]
+        self.obs, self._spare = after, before
+        return Step(before, self._next_obs, self.reward, self._terminated, self._truncated, finished)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Everything that the half-played episodes can be rebuilt from."""
+        arrays = {"episode": self.episode.copy(), "returns": np.array(self._returns), "reward": self.reward.copy()}
+        for i, actions in enumerate(self._actions):
+            arrays[f"actions.{i}"] = np.array(actions, np.int64)
+        for index, leaf in enumerate(self.obs):
+            arrays[f"obs.{index}"] = leaf.copy()
+        return arrays
+
+    def load(self, state: dict[str, np.ndarray], *, inexact: bool = False) -> list[int]:
+        """Rebuild the half-played episodes by replaying their actions from their seeds.
+
+        Args:
+            state: from `state()`.
+            inexact: begin an episode that cannot be rebuilt anew instead of refusing.
+
+        Returns:
+            The environments whose episode was begun anew.
+
+        Raises:
+            ResumeMismatch: an episode came out differently: the environment hides state from its seed.
+        """
+        renewed = []
+        for i in range(self.num_envs):
+            self.episode[i] = state["episode"][i] - 1
+            self._begin(i, self.obs)
+            if self._rebuilt(i, state):
+                continue
+            if not inexact:
+                raise ResumeMismatch(
+                    f"environment {i} ({self.envs[i]}): replaying its half-played episode gave other observations, so it "
+                    "keeps state that its seed does not set. Try --set env.fresh=true in a new run; or accept an inexact "
+                    "resume, which begins that episode anew: --set run.inexact_resume=true"
+                )
+            self._begin(i, self.obs)
+            renewed.append(i)
+        return renewed
+
+    def _rebuilt(self, i: int, state: dict[str, np.ndarray]) -> bool:
+        for action in state[f"actions.{i}"].tolist():
+            observation, reward, terminated, truncated, _ = self.envs[i].step(action + self._start)
+            if terminated or truncated:
+                return False
+            self._actions[i].append(action)
+            self._returns[i] += float(reward)
+            self.first[i] = False
+            self._write(observation, self.obs, i)
+        self.reward[i] = state["reward"][i]
+        same = all(np.array_equal(leaf[i], state[f"obs.{k}"][i], equal_nan=True) for k, leaf in enumerate(self.obs))
+        return same and self._returns[i] == state["returns"][i]
+
+    def close(self) -> None:
+        """Close the environments."""
+        for env in self.envs:
+            env.close()

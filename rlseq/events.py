@@ -1,0 +1,31 @@
+"""What training tells whoever watches: the progress bar, callbacks from Python, the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+Kind = Literal["start", "tick", "progress", "evaluation", "checkpoint", "warning", "end"]
+
+
+class Event(NamedTuple):
+    """Something that happened at an environment step.
+
+    Attributes:
+        kind: `start` (data: what is about to run), `tick` (a few times a second: steps per second so far), `progress` (every `run.log_every` steps: the curve's points, by their
+            TensorBoard names), `evaluation` (`return_mean`, `return_std`, `episodes`, `best`), `checkpoint` (`path`),
+            `warning` (`message`), `end` (`reason`).
+        step: environment steps done.
+        total_steps: where training ends if nothing stops it before.
+        data: numbers and texts of this kind of event.
+        stop: call it to end training after this step, as an early stop: everything is saved.
+    """
+
+    kind: Kind
+    step: int
+    total_steps: int
+    data: Mapping[str, Any]
+    stop: Callable[[], None]
+
+
+Callback = Callable[[Event], None]

@@ -1,0 +1,292 @@
+"""What can be done, one function each, for the command line and Python alike: train, evaluate, play, export, load.
+
+PATH is always a run folder, a shipped agent's name or an `.onnx` file; left out, the newest run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import msgspec
+
+from rlseq import runs
+from rlseq.envs.make import MakeEnv, import_modules, maker, split_id
+from rlseq.errors import RlseqError, UsageError, did_you_mean, require
+from rlseq.events import Callback
+from rlseq.locate import Located, locate
+from rlseq.resolve import TREES
+
+if TYPE_CHECKING:
+    from rlseq.player.onnx_policy import OnnxPolicy
+
+EVALUATION_ENVS = 10
+
+
+class TrainingResult(NamedTuple):
+    """The run's folder and its summary."""
+
+    run: Path
+    summary: dict[str, Any]
+
+
+class ExportResult(NamedTuple):
+    """The file and the parity report."""
+
+    path: Path
+    report: dict[str, Any]
+
+
+def train(
+    algorithm: str = "dqn",
+    *,
+    env: str | MakeEnv | None = None,
+    recipe: str | Path = "auto",
+    values: Mapping[str, Any] | None = None,
+    imports: Sequence[str] = (),
+    resume: str | Path | None = None,
+    init_from: str | Path | None = None,
+    callbacks: Sequence[Callback] = (),
+    source: str = "arguments",
+    **everyday: Any,
+) -> TrainingResult:
+    """Train an agent and export its best weights.
+
+    Args:
+        algorithm: "dqn".
+        env: a gymnasium id (`module:Env-v0` imports your module), or a function that makes an environment.
+        recipe: "auto" takes the shipped recipe of the environment, if there is one; "none", a name, or a file.
+        values: option values as nested dicts, `{"dqn": {"gamma": 0.995}}`.
+        imports: modules that register environments.
+        resume: a run to go on with, exactly; `steps` may be raised.
+        init_from: a run whose best weights to start from.
+        callbacks: each is called with an `rlseq.events.Event`.
+        source: what error messages call these arguments.
+        everyday: shortcuts for options: steps, seed, name, device, amp, threads, lr, batch_size, envs.
+
+    Returns:
+        The run's folder, which holds `policy.onnx`, and its summary.
+
+    Raises:
+        UsageError: a wrong option, environment or run.
+        Interrupted: a signal stopped it; everything is saved.
+        RlseqError: anything else that went wrong, with what to do.
+    """
+    require("torch", "training")
+    require("tensorboard", "training")
+    require("onnx", "exporting the trained policy")
+    require("onnxscript", "exporting the trained policy")
+    if algorithm not in TREES:
+        raise UsageError(f"unknown algorithm {algorithm!r}.{did_you_mean(algorithm, TREES)} There is: {', '.join(TREES)}.")
+    if resume is not None and init_from is not None:
+        raise UsageError("--resume goes on with a run and --from begins a new one from its weights: give one of them.")
+    from rlseq.training import plan_training, run_training
+
+    plan = plan_training(algorithm, env, recipe, values or {}, imports, resume, everyday, source)
+    run, summary = run_training(plan, init_from, callbacks)
+    return TrainingResult(run.path, summary)
+
+
+def evaluate(
+    path: str | Path | None = None,
+    *,
+    episodes: int = 100,
+    seed: int = 0,
+    checkpoint: str = "best",
+    num_envs: int | None = None,
+    imports: Sequence[str] = (),
+    env: str | MakeEnv | None = None,
+    inputs: Sequence[str] | None = None,
+    action_output: str | None = None,
+) -> dict[str, Any]:
+    """Score greedy episodes: of a run with its network, of an agent or file with ONNX Runtime.
+
+    Args:
+        path: a run, a shipped agent or an `.onnx` file; None: the newest run.
+        episodes: how many; episode i has the seed f(seed, i), however many environments there are.
+        seed: of the episodes.
+        checkpoint: of a run: "best", "last" or a step.
+        num_envs: environments side by side; None: as in training.
+        imports: modules that register the environment.
+        env: another environment id, or a function that makes one.
+        inputs, action_output: names in an `.onnx` file that rlseq did not write.
+
+    Returns:
+        mean_return, std_return, min_return, max_return, episodes, mean_length, steps_per_second, seed, env_id.
+    """
+    found = locate(path)
+    if found.run is not None:
+        from rlseq.trained import open_trained, score_network
+
+        opened = open_trained(found.run, checkpoint=str(checkpoint), imports=imports, env=env)
+        return score_network(
+            opened.net, opened.spec, opened.make, opened.options, episodes=episodes, seed=seed, num_envs=num_envs
+        )
+    _no_checkpoint(found, checkpoint)
+    from rlseq.player.rollout import rollout
+
+    policy, make = _player(found, imports, env, inputs, action_output)
+    spec = policy.spec
+    played = rollout(
+        policy, make, episodes=episodes, seed=seed, num_envs=num_envs or EVALUATION_ENVS, fresh=spec.env.fresh
+    )
+    return played.summary(seed, spec.env.id)
+
+
+def _no_checkpoint(found: Located, checkpoint: str) -> None:
+    if checkpoint != "best":
+        raise UsageError(f"--checkpoint {checkpoint}: {found.name} is one exported policy; only a run has checkpoints.")
+
+
+def play(
+    path: str | Path | None = None,
+    *,
+    episodes: int = 10,
+    seed: int = 0,
+    num_envs: int = 1,
+    native: bool = False,
+    render: Literal["human", "gif", "mp4"] | None = None,
+    out: str | Path | None = None,
+    imports: Sequence[str] = (),
+    env: str | MakeEnv | None = None,
+    inputs: Sequence[str] | None = None,
+    action_output: str | None = None,
+) -> dict[str, Any]:
+    """Play a policy with numpy, gymnasium and ONNX Runtime alone.
+
+    Args:
+        path: a run (its policy.onnx is played), a shipped agent or an `.onnx` file; None: the newest run.
+        episodes, seed: as in `evaluate`.
+        num_envs: environments side by side.
+        native: step the environment's own vector implementation: fast, with seeds of its own; marked in the result.
+        render: a window, or a file of the first environment's episodes.
+        out: that file; None: `<name>.gif` or `.mp4` in the current folder.
+        imports, env, inputs, action_output: as in `evaluate`.
+
+    Returns:
+        As `evaluate`, with `native` and `video`.
+    """
+    found = locate(path)
+    if native and render:
+        raise UsageError("--native steps many environments at once and cannot render: leave out one of --native, --render.")
+    if out is not None and render not in ("gif", "mp4"):
+        raise UsageError(f"--out {out}: only a video is written to a file; add --render gif or --render mp4.")
+    mode = None if render is None else "human" if render == "human" else "rgb_array"
+    policy, make = _player(found, imports, env, inputs, action_output, render_mode=mode)
+    if native:
+        from rlseq.player.native import rollout_native
+
+        if callable(env):
+            raise UsageError("native=True needs an environment id that gymnasium can make, not a function.")
+        played = rollout_native(policy, policy.spec, episodes=episodes, seed=seed, num_envs=num_envs)
+        return {**played.summary(seed, policy.spec.env.id), "native": True, "video": None}
+    from rlseq.player.rollout import rollout
+
+    fresh = policy.spec.env.fresh
+    if render in ("gif", "mp4"):
+        from rlseq.player.video import rollout_video
+
+        file = Path(out) if out is not None else Path(f"{found.name}.{render}")
+        played = rollout_video(policy, make, file, episodes=episodes, seed=seed, num_envs=num_envs, fresh=fresh)
+        return {**played.summary(seed, policy.spec.env.id), "native": False, "video": str(file)}
+    played = rollout(policy, make, episodes=episodes, seed=seed, num_envs=num_envs, fresh=fresh)
+    return {**played.summary(seed, policy.spec.env.id), "native": False, "video": None}
+
+
+def _player(
+    found: Located,
+    imports: Sequence[str],
+    env: str | MakeEnv | None,
+    inputs: Sequence[str] | None,
+    action_output: str | None,
+    render_mode: str | None = None,
+) -> tuple[OnnxPolicy, MakeEnv]:
+    """Policy and environment of a located file."""
+    from rlseq.player.onnx_policy import load_onnx
+
+    env_id, more = split_id(env) if isinstance(env, str) else (None, ())
+    typed = [*imports, *more]
+    import_modules(typed)
+    policy = load_onnx(policy_file(found), env_id=env_id, inputs=inputs, action_output=action_output)
+    if callable(env):
+        return policy, env
+    spec = policy.spec.env if env_id is None else msgspec.structs.replace(policy.spec.env, id=env_id)
+    return policy, maker(spec, typed_imports=typed, render_mode=render_mode)
+
+
+def export(
+    path: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    opset: int | None = None,
+    checkpoint: str = "best",
+    imports: Sequence[str] = (),
+    env: str | MakeEnv | None = None,
+) -> ExportResult:
+    """Export a run's checkpoint as one ONNX file, proven to act as the network.
+
+    Args:
+        path: a run; None: the newest.
+        out: the file; None: `policy.onnx` in the run's folder.
+        opset: ONNX opset, 18 to 21.
+        checkpoint: "best", "last" or a step.
+        imports: modules that register the environment.
+        env: another environment id, or a function that makes one.
+
+    Raises:
+        ParityError: the graph does not act as the network.
+        UsageError, RlseqError
+    """
+    found = locate(path)
+    if found.run is None:
+        raise UsageError(f"{found.name} is exported already ({found.path}); rlseq export takes a run.")
+    run = found.run
+    require("onnx", "exporting")
+    require("onnxscript", "exporting")
+    from rlseq.trained import export_network, open_trained, score_network, spec_with
+
+    opened = open_trained(run, checkpoint=str(checkpoint), imports=imports, env=env)
+    target = Path(out) if out is not None else run.policy
+    if target.suffix != ".onnx":
+        raise UsageError(f"--out {target}: the file's name must end in .onnx")
+    score = score_network(opened.net, opened.spec, opened.make, opened.options)
+    spec = spec_with(opened.spec, run, opened.checkpoint, score)
+    return ExportResult(target, export_network(opened.net, spec, target, opened.make, opset))
+
+
+def load(
+    path: str | Path | None = None,
+    *,
+    imports: Sequence[str] = (),
+    env: str | None = None,
+    inputs: Sequence[str] | None = None,
+    action_output: str | None = None,
+) -> OnnxPolicy:
+    """A policy to act with, without torch: `policy(observation)`, or `policy.act(...)` for many environments.
+
+    Args:
+        path: a run (its policy.onnx), a shipped agent or an `.onnx` file; None: the newest run.
+        imports, env, inputs, action_output: as in `evaluate`; needed only for files that rlseq did not write.
+    """
+    from rlseq.player.onnx_policy import load_onnx
+
+    env_id, more = split_id(env) if env is not None else (None, ())
+    import_modules([*imports, *more])
+    return load_onnx(policy_file(locate(path)), env_id=env_id, inputs=inputs, action_output=action_output)
+
+
+def policy_file(found: Located) -> Path:
+    """The `.onnx` file of a run, agent or file.
+
+    Raises:
+        RlseqError: a run that was not exported yet.
+    """
+    if found.run is None:
+        return found.path
+    if not found.run.policy.exists():
+        raise RlseqError(
+            f"{found.run.path} has no policy.onnx yet: its training did not end. Export its best checkpoint: "
+            f"rlseq export {found.run.path}"
+        )
+    return found.run.policy

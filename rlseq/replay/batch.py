@@ -1,0 +1,50 @@
+"""The batch that every loss takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+Array = TypeVar("Array")
+Other = TypeVar("Other")
+
+
+class TransitionBatch(NamedTuple, Generic[Array]):
+    """B transitions; what a memory does not keep is None.
+
+    Attributes:
+        obs: leaves `[B, ...]`.
+        action: `[B]` int64, indices from 0.
+        reward: `[B]` float32, the sum of k discounted rewards.
+        discount: `[B]` float32, gamma^k for the k steps really taken; 0 after a termination, not after a truncation.
+        next_obs: leaves `[B, ...]` k steps later, the true last observation where the episode ended.
+        weight: `[B]` importance weights of the loss.
+        index: `[B]` places in the memory, for updating priorities.
+        next_legal: `[B, A]` bool, actions allowed in `next_obs`.
+    """
+
+    obs: tuple[Array, ...]
+    action: Array
+    reward: Array
+    discount: Array
+    next_obs: tuple[Array, ...]
+    weight: Array | None = None
+    index: Array | None = None
+    next_legal: Array | None = None
+
+    def map(self, function: Callable[[Array], Other]) -> TransitionBatch[Other]:
+        """The batch with `function` applied to every array."""
+
+        def optional(array: Array | None) -> Other | None:
+            return None if array is None else function(array)
+
+        return TransitionBatch(
+            obs=tuple(map(function, self.obs)),
+            action=function(self.action),
+            reward=function(self.reward),
+            discount=function(self.discount),
+            next_obs=tuple(map(function, self.next_obs)),
+            weight=optional(self.weight),
+            index=optional(self.index),
+            next_legal=optional(self.next_legal),
+        )

@@ -1,0 +1,142 @@
+"""Uniform replay memory (Lin 1992): a ring of transitions in preallocated arrays of the environment's own dtypes.
+
+The true successor observation is stored with each transition, and the discount with which it bootstraps: gamma^k after k
+steps, 0 after a termination, not after a truncation. So a sample needs no knowledge of episodes, gamma or n.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlseq.errors import UsageError
+from rlseq.replay.batch import TransitionBatch
+from rlseq.spec import Leaf
+
+
+class UniformReplay:
+    """A ring of `capacity` transitions.
+
+    Args:
+        capacity: number of transitions kept.
+        leaves: of the observation.
+
+    Raises:
+        UsageError: the machine has less memory than it needs.
+    """
+
+    def __init__(self, capacity: int, leaves: Sequence[Leaf]) -> None:
+        needed, available = replay_bytes(capacity, leaves), available_memory()
+        if available is not None and needed > available:
+            raise UsageError(
+                f"a replay of {capacity} transitions takes {needed / 2**30:.2f} GiB, and {available / 2**30:.2f} GiB are "
+                f"free. Try --set replay.capacity={max(1, int(capacity * available / needed * 0.8))}."
+            )
+        self.capacity = capacity
+        self.size = 0
+        self.position = 0
+        self.arrays: dict[str, np.ndarray] = {
+            name: np.zeros((capacity, *shape), dtype) for name, dtype, shape in _layout(leaves)
+        }
+        self._obs = tuple(self.arrays[f"obs.{k}"] for k in range(len(leaves)))
+        self._next_obs = tuple(self.arrays[f"next_obs.{k}"] for k in range(len(leaves)))
+
+    def add(
+        self,
+        obs: tuple[np.ndarray, ...],
+        action: np.ndarray,
+        reward: np.ndarray,
+        discount: np.ndarray,
+        next_obs: tuple[np.ndarray, ...],
+    ) -> None:
+        """Copy N transitions in, overwriting the oldest when full.
+
+        Args:
+            obs, next_obs: leaves `[N, ...]`.
+            action: `[N]` indices from 0.
+            reward: `[N]`.
+            discount: `[N]`, 0 after a termination.
+        """
+        num, start = len(action), self.position
+        if num > self.capacity:  # only the newest fit; they are what N single additions would have left
+            skip = num - self.capacity
+            obs, next_obs = tuple(a[skip:] for a in obs), tuple(a[skip:] for a in next_obs)
+            action, reward, discount, num = action[skip:], reward[skip:], discount[skip:], self.capacity
+            start = (start + skip) % self.capacity
+        end = start + num
+        where: slice | np.ndarray = (
+            slice(start, end) if end <= self.capacity else np.arange(start, end) % self.capacity
+        )
+        for target, source in zip(self._obs, obs, strict=True):
+            target[where] = source
+        for target, source in zip(self._next_obs, next_obs, strict=True):
+            target[where] = source
+        self.arrays["action"][where] = action
+        self.arrays["reward"][where] = reward
+        self.arrays["discount"][where] = discount
+        self.position = end % self.capacity
+        self.size = min(self.size + num, self.capacity)
+
+    def sample(self, rng: np.random.Generator, num: int) -> TransitionBatch[np.ndarray]:
+        """`num` transitions drawn uniformly, with replacement; gathered into new arrays."""
+        index = rng.integers(0, self.size, num)
+        arrays = self.arrays
+        return TransitionBatch(
+            obs=tuple(array.take(index, axis=0) for array in self._obs),
+            action=arrays["action"].take(index),
+            reward=arrays["reward"].take(index),
+            discount=arrays["discount"].take(index),
+            next_obs=tuple(array.take(index, axis=0) for array in self._next_obs),
+            index=index,
+        )
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+        """The filled part of each array (views, no copies), and the counters."""
+        return {name: array[: self.size] for name, array in self.arrays.items()}, {
+            "size": self.size,
+            "position": self.position,
+        }
+
+    def slot(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Where a stored array belongs, for reading it straight into place.
+
+        Raises:
+            KeyError: the array does not fit this replay.
+        """
+        array = self.arrays[name]
+        if array.dtype != dtype or array.shape[1:] != shape[1:] or shape[0] > self.capacity:
+            raise KeyError(name)
+        return array[: shape[0]]
+
+    def restore(self, counters: dict[str, int]) -> None:
+        """Set the counters after the arrays were read into their slots."""
+        self.size, self.position = counters["size"], counters["position"]
+
+
+def _layout(leaves: Sequence[Leaf]) -> list[tuple[str, str, tuple[int, ...]]]:
+    layout = [(f"{part}.{k}", leaf.dtype, leaf.shape) for part in ("obs", "next_obs") for k, leaf in enumerate(leaves)]
+    return [*layout, ("action", "int64", ()), ("reward", "float32", ()), ("discount", "float32", ())]
+
+
+def replay_bytes(capacity: int, leaves: Sequence[Leaf]) -> int:
+    """Bytes that a replay of `capacity` transitions takes."""
+    return capacity * sum(
+        np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64)) for _, dtype, shape in _layout(leaves)
+    )
+
+
+def available_memory() -> int | None:
+    """Bytes that can be allocated without swapping, or None where the system does not say."""
+    try:
+        with open("/proc/meminfo") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None

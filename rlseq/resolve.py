@@ -1,0 +1,150 @@
+"""What a training's options come to: defaults, recipe, arguments; or those of the run that is resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from rlseq.config import Layer, Options, Recipe, differences, merge_into, read_recipe, resolve
+from rlseq.dqn.config import DqnTraining
+from rlseq.errors import CorruptFile, UsageError, did_you_mean
+from rlseq.runs import Run
+from rlseq.zoo import agents, recipe_for
+
+TREES: dict[str, type[Options]] = {"dqn": DqnTraining}
+
+# Everyday flags of the command line and keywords of `rlseq.train` -> the option each one sets.
+EVERYDAY = {
+    "steps": "run.steps",
+    "seed": "run.seed",
+    "name": "run.name",
+    "device": "engine.device",
+    "amp": "engine.amp",
+    "threads": "engine.threads",
+    "lr": "optim.lr",
+    "batch_size": "replay.batch_size",
+    "envs": "env.num_envs",
+}
+MAY_CHANGE = ("run.steps", "run.inexact_resume")  # by a resume; anything else would be another training
+
+
+class Resolved(NamedTuple):
+    """Options, the recipe they came from (None without), and its name for messages."""
+
+    options: DqnTraining
+    recipe: str | None
+
+
+def given_values(
+    env_id: str | None, imports: Sequence[str], values: Mapping[str, Any], everyday: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Arguments as one tree of option values.
+
+    Raises:
+        UsageError: an unknown everyday keyword.
+    """
+    tree: dict[str, Any] = {}
+    merge_into(tree, values)
+    for name, value in everyday.items():
+        if name not in EVERYDAY:
+            raise UsageError(f"unknown argument {name!r}.{did_you_mean(name, EVERYDAY)} It is one of {', '.join(EVERYDAY)}.")
+        if value is not None:
+            group, _, option = EVERYDAY[name].partition(".")
+            merge_into(tree, {group: {option: value}})
+    if env_id is not None:
+        merge_into(tree, {"env": {"id": env_id}})
+    if imports:
+        merge_into(tree, {"env": {"imports": tuple(imports)}})
+    return tree
+
+
+def resolve_new(algorithm: str, given: Mapping[str, Any], recipe: str | Path, source: str) -> Resolved:
+    """Options of a new training.
+
+    Args:
+        algorithm: a key of `TREES`.
+        given: from `given_values`.
+        recipe: "auto" (the shipped one for this environment, if there is one), "none", a shipped agent's name, or a file.
+        source: what messages call `given`.
+
+    Raises:
+        UsageError: anything wrong with recipe or values.
+    """
+    env = given.get("env")
+    env_id = env.get("id") if isinstance(env, Mapping) else None
+    found = find_recipe(algorithm, recipe, env_id)
+    layers = [Layer(source, given)]
+    if found is not None:
+        layers.insert(0, Layer(f"recipe {found.name}", found.values))
+    options = cast(DqnTraining, resolve(TREES[algorithm], *layers))
+    return Resolved(options, found.name if found else None)
+
+
+def find_recipe(algorithm: str, recipe: str | Path, env_id: str | None) -> Recipe | None:
+    """The recipe meant by `--recipe`, or None.
+
+    Raises:
+        UsageError: there is none of this name, or it is for another algorithm.
+    """
+    if recipe == "none":
+        return None
+    if recipe == "auto":
+        agent = recipe_for(env_id, algorithm) if env_id else None
+        return read_recipe(agent.recipe, agent.name) if agent else None
+    shipped = agents()
+    if str(recipe) in shipped:
+        found = read_recipe(shipped[str(recipe)].recipe, str(recipe))
+    elif Path(recipe).is_file():
+        found = read_recipe(Path(recipe), Path(recipe).name)
+    else:
+        raise UsageError(
+            f"--recipe {recipe}: neither a file nor a shipped agent.{did_you_mean(str(recipe), shipped)} "
+            f"Shipped: {', '.join(shipped) or 'none'}; or --recipe none."
+        )
+    if found.algorithm != algorithm:
+        raise UsageError(f"recipe {found.name} is for {found.algorithm}, not for {algorithm}.")
+    return found
+
+
+def read_options(run: Run) -> tuple[str, DqnTraining]:
+    """Algorithm and options of a run.
+
+    Raises:
+        CorruptFile, NewerFormat: its config.json cannot be read.
+    """
+    config = run.config()
+    algorithm, path = config.get("algorithm"), run.path / "config.json"
+    if not isinstance(algorithm, str) or algorithm not in TREES or not isinstance(config.get("options"), dict):
+        raise CorruptFile(f"{path} names the algorithm {algorithm!r}; known are {', '.join(TREES)}.")
+    try:
+        return algorithm, cast(DqnTraining, resolve(TREES[algorithm], Layer(str(path), config["options"])))
+    except UsageError as error:
+        raise CorruptFile(str(error)) from None
+
+
+def resolve_resumed(run: Run, algorithm: str, given: Mapping[str, Any], source: str) -> DqnTraining:
+    """Options of a training that goes on: those of the run, with more steps if given.
+
+    Raises:
+        UsageError: another option is given with another value.
+    """
+    stored_algorithm, stored = read_options(run)
+    if stored_algorithm != algorithm:
+        raise UsageError(f"{run.path} is a training of {stored_algorithm}: rlseq train {stored_algorithm} --resume {run.path}")
+    base = cast(dict[str, Any], msgspec.to_builtins(stored))
+    options = resolve(type(stored), Layer(str(run.path), base), Layer(source, given))
+    for path, (old, new) in differences(type(stored), stored, options).items():
+        if path not in MAY_CHANGE:
+            raise UsageError(
+                f"{run.path} was trained with {path} = {old!r}, and a resume goes on exactly, so it cannot become {new!r}. "
+                f"Leave it out, or start a new run from these weights: --from {run.path}"
+            )
+    if options.run.steps != stored.run.steps and stored.run.horizon is None:
+        # Epsilon and learning rate keep the course they were on, and stay at its end.
+        options = msgspec.structs.replace(
+            options, run=msgspec.structs.replace(options.run, horizon=stored.run.steps)
+        )
+    return options

@@ -1,0 +1,112 @@
+"""A trained run made ready for use: its network, its score, its export."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from rlseq import runs
+from rlseq.dqn.config import DqnTraining
+from rlseq.envs.make import MakeEnv, env_spec, maker, spaces_of, split_id
+from rlseq.errors import require
+from rlseq.resolve import read_options
+from rlseq.spec import PolicySpec
+from rlseq.version import __version__
+
+if TYPE_CHECKING:
+    from rlseq.nets.network import QNetwork
+
+
+def load_network(options: DqnTraining, spec: PolicySpec, checkpoint: Path) -> QNetwork:
+    """The network of a checkpoint, on the CPU.
+
+    Raises:
+        CorruptFile: the checkpoint is damaged or of another network.
+    """
+    from rlseq.dqn.train import build_network
+    from rlseq.engine.weights import load_arrays
+
+    net = build_network(options, spec)
+    load_arrays(net, runs.read_arrays(checkpoint, runs.read_manifest(checkpoint), "model"), str(checkpoint))
+    return net.eval()
+
+
+def score_network(
+    net: QNetwork,
+    spec: PolicySpec,
+    make: MakeEnv,
+    options: DqnTraining,
+    *,
+    episodes: int | None = None,
+    seed: int | None = None,
+    num_envs: int | None = None,
+) -> dict[str, Any]:
+    """Greedy episodes; by default those of the final score."""
+    import torch
+
+    from rlseq.nets.policy import TorchPolicy
+    from rlseq.player.rollout import rollout
+
+    torch.set_num_threads(options.engine.threads)
+    seed = options.eval.final_seed if seed is None else seed
+    played = rollout(
+        TorchPolicy(net, spec),
+        make,
+        episodes=episodes or options.eval.final_episodes,
+        seed=seed,
+        num_envs=num_envs or options.eval.num_envs,
+        fresh=options.env.fresh,
+    )
+    return played.summary(seed, spec.env.id)
+
+
+def export_network(net: QNetwork, spec: PolicySpec, path: Path, make: MakeEnv, opset: int | None = None) -> dict[str, Any]:
+    """Export with parity; see `rlseq.exporter.export.export_policy`."""
+    require("onnx", "exporting")
+    require("onnxscript", "exporting")
+    from rlseq.exporter.export import export_policy
+
+    return export_policy(net, spec, path, make, opset=opset)
+
+
+class OpenedRun(NamedTuple):
+    """A run made ready for use."""
+
+    run: runs.Run
+    options: DqnTraining
+    spec: PolicySpec
+    make: MakeEnv
+    checkpoint: Path
+    net: QNetwork
+
+
+def open_trained(
+    run: runs.Run, *, checkpoint: str = "best", imports: Sequence[str] = (), env: str | MakeEnv | None = None
+) -> OpenedRun:
+    """Network, options and environment of a run.
+
+    Raises:
+        UsageError, CorruptFile, NewerFormat, RlseqError
+    """
+    require("torch", "loading the network of a run")
+    algorithm, options = read_options(run)
+    where = run.checkpoint(str(checkpoint))
+    spec_env = env_spec(options.env)
+    if isinstance(env, str):
+        env_id, more = split_id(env)
+        imports = [*imports, *more]
+        spec_env = msgspec.structs.replace(spec_env, id=env_id)
+    make = env if callable(env) else maker(spec_env, typed_imports=imports)
+    leaves, action = spaces_of(make, spec_env.id)
+    spec = PolicySpec(rlseq_version=__version__, algorithm=algorithm, env=spec_env, observation=leaves, action=action)
+    return OpenedRun(run, options, spec, make, where, load_network(options, spec, where))
+
+
+def spec_with(spec: PolicySpec, run: runs.Run, checkpoint: Path, score: Mapping[str, Any]) -> PolicySpec:
+    """The spec as it goes into an exported file: with lineage and measured return."""
+    lineage = [*run.lineage(), {"step": "export", "checkpoint": int(checkpoint.name), "rlseq_version": __version__}]
+    kept = ("mean_return", "std_return", "min_return", "max_return", "episodes", "mean_length", "seed")
+    return msgspec.structs.replace(spec, lineage=tuple(lineage), scores={key: score[key] for key in kept})

@@ -1,0 +1,215 @@
+"""A training from its plan to its summary; the loop itself is the algorithm's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from rlseq import runs
+from rlseq.dqn.config import DqnTraining
+from rlseq.envs.make import FACTORY, MakeEnv, env_spec, maker, spaces_of, split_id
+from rlseq.errors import UsageError
+from rlseq.events import Callback
+from rlseq.files import sha256_file
+from rlseq.machine import describe_machine
+from rlseq.resolve import given_values, read_options, resolve_new, resolve_resumed
+from rlseq.spec import PolicySpec
+from rlseq.trained import export_network, load_network, score_network, spec_with
+from rlseq.version import __version__
+
+if TYPE_CHECKING:
+    from rlseq.dqn.train import DqnTrainer
+    from rlseq.engine.session import Session
+
+
+class Plan(NamedTuple):
+    """A training about to begin: resolved, checked, nothing written yet."""
+
+    algorithm: str
+    options: DqnTraining
+    recipe: str | None
+    make: MakeEnv
+    spec: PolicySpec
+    run: runs.Run | None  # of a resume
+
+
+def plan_training(
+    algorithm: str,
+    env: str | MakeEnv | None,
+    recipe: str | Path,
+    values: Mapping[str, Any],
+    imports: Sequence[str],
+    resume: str | Path | None,
+    everyday: Mapping[str, Any],
+    source: str,
+) -> Plan:
+    """Resolve and check everything that was given; see `rlseq.pipeline.train` for the arguments."""
+    factory = None if env is None or isinstance(env, str) else env
+    env_id = getattr(factory, "__name__", "environment") + FACTORY if factory else env
+    if isinstance(env_id, str) and factory is None:
+        env_id, more = split_id(env_id)
+        imports = [*imports, *more]
+    given = given_values(env_id if isinstance(env_id, str) else None, imports, values, everyday)
+    run = runs.open_run(resume) if resume is not None else None
+    if run is None:
+        options, recipe_name = resolve_new(algorithm, given, recipe, source)
+    else:
+        if recipe != "auto":
+            raise UsageError(f"--recipe {recipe}: a resumed run keeps its options; leave it out, or start anew with --from {run.path}")
+        options, recipe_name = resolve_resumed(run, algorithm, given, source), None
+    if factory is None:
+        make = maker(env_spec(options.env), typed_imports=imports)
+    else:
+        make = factory
+    leaves, action = spaces_of(make, options.env.id)
+    spec = PolicySpec(
+        rlseq_version=__version__, algorithm=algorithm, env=env_spec(options.env), observation=leaves, action=action
+    )
+    return Plan(algorithm, options, recipe_name, make, spec, run)
+
+
+def run_training(plan: Plan, init_from: str | Path | None, callbacks: Sequence[Callback]) -> tuple[runs.Run, dict[str, Any]]:
+    """Begin or resume, loop, finish. Returns the run and its summary."""
+    from rlseq.dqn.train import DqnTrainer
+    from rlseq.engine.session import Session
+
+    manifest = _resumable(plan) if plan.run is not None else None
+    trainer = DqnTrainer(plan.options, plan.spec, plan.make)
+    try:
+        lineage = _initial_weights(trainer, init_from) if init_from is not None else []
+        run = plan.run or _new_run(plan, lineage)
+        session = Session(plan.algorithm, run, plan.options.run, plan.options.eval, callbacks)
+        _tell_start(plan, trainer, session, run)
+        with session.signals:
+            _begin(plan, trainer, session, manifest)
+            trainer.loop(session)
+            session.finish()
+        return run, _finish(plan, trainer, session, run)
+    finally:
+        trainer.close()
+
+
+def _new_run(plan: Plan, lineage: list[dict[str, Any]]) -> runs.Run:
+    options = plan.options
+    env_name = options.env.id.removesuffix(FACTORY).replace("/", "-")
+    run = runs.create_run(options.run.name, f"{env_name}-{plan.algorithm}-s{options.run.seed}")
+    step = {
+        "step": "train",
+        "algorithm": plan.algorithm,
+        "run": run.name,
+        "env_id": options.env.id,
+        "env_steps": options.run.steps,
+        "seed": options.run.seed,
+        "rlseq_version": __version__,
+    }
+    run.write("env.json", describe_machine())
+    run.write("lineage.json", {"steps": [*lineage, step]})
+    # Last, because a folder with a config.json is a run.
+    run.write("config.json", {"algorithm": plan.algorithm, "recipe": plan.recipe, "options": msgspec.to_builtins(options)})
+    return run
+
+
+def _initial_weights(trainer: DqnTrainer, init_from: str | Path) -> list[dict[str, Any]]:
+    """Load a run's best weights; returns that run's lineage."""
+    parent = runs.open_run(init_from)
+    checkpoint = parent.checkpoint("best")
+    trainer.learner.load_model(runs.read_arrays(checkpoint, runs.read_manifest(checkpoint), "model"), str(checkpoint))
+    return parent.lineage()
+
+
+def _resumable(plan: Plan) -> dict[str, Any]:
+    """The last checkpoint's numbers, if there is anything left to do."""
+    run, options = plan.run, plan.options
+    assert run is not None
+    checkpoint = run.checkpoint("last")
+    manifest = runs.read_manifest(checkpoint)
+    step, (_, stored) = int(checkpoint.name), read_options(run)
+    if options.run.steps <= step and (run.status() == "finished" or options.run.steps < step):
+        raise UsageError(
+            f"{run.path} has done {step} environment steps, and run.steps = {options.run.steps}. --steps is the total: "
+            f"extend it with --steps {2 * step}, for example."
+        )
+    if run.status() == "finished" and options.run.steps <= stored.run.steps:
+        raise UsageError(
+            f"{run.path} is finished (it stopped early at step {step}: {manifest['numbers']['session']['stopped']}). "
+            f"Extend it with a larger total: --steps {2 * max(step, stored.run.steps)}"
+        )
+    return manifest
+
+
+def _begin(plan: Plan, trainer: DqnTrainer, session: Session, manifest: dict[str, Any] | None) -> None:
+    if manifest is None:
+        session.begin(trainer)
+        return
+    run, (_, stored) = session.run, read_options(session.run)
+    checkpoint = run.checkpoint("last")
+    renewed = trainer.load(checkpoint, manifest)
+    numbers = manifest["numbers"]["session"]
+    session.begin(trainer, numbers)
+    extended = plan.options.run.steps > stored.run.steps
+    if numbers["stopped"] and not extended:
+        session.stopped = numbers["stopped"]  # it was killed between its end and its export
+    if extended or plan.options != stored:
+        (run.path / "summary.json").unlink(missing_ok=True)
+        run.write("config.json", {**run.config(), "options": msgspec.to_builtins(plan.options)})
+    if renewed:
+        message = f"environments {renewed} began a new episode: the resume at step {session.step} is not exact."
+        session.log.scalars({"train/inexact_resume": float(len(renewed))}, session.step)
+        session.tell("warning", {"message": message})
+
+
+def _tell_start(plan: Plan, trainer: DqnTrainer, session: Session, run: runs.Run) -> None:
+    lines = {**trainer.describe(), "recipe": plan.recipe or "none", "run": str(run.path)}
+    session.tell("start", lines)
+    options = plan.options
+    if trainer.precision.note:
+        session.tell("warning", {"message": trainer.precision.note})
+    if trainer.total_updates(options.run.steps) == 0:
+        session.tell(
+            "warning",
+            {
+                "message": f"nothing will be learnt: dqn.learning_starts = {options.dqn.learning_starts} and "
+                f"dqn.train_every_steps = {options.dqn.train_every_steps} leave no update in run.steps = {options.run.steps}."
+            },
+        )
+
+
+def _finish(plan: Plan, trainer: DqnTrainer, session: Session, run: runs.Run) -> dict[str, Any]:
+    """Score and export the best weights, write the summary."""
+    checkpoint = run.checkpoint("best")
+    net = load_network(plan.options, plan.spec, checkpoint)
+    score = score_network(net, plan.spec, plan.make, plan.options)
+    spec = spec_with(plan.spec, run, checkpoint, score)
+    parity = export_network(net, spec, run.policy, plan.make)
+    best = session.best or {"step": session.step, "score": None}
+    summary = {
+        "algorithm": plan.algorithm,
+        "run": str(run.path),
+        **score,
+        "steps": session.step,
+        "updates": trainer.learner.update_step.updates,
+        "stopped": session.stopped,
+        "best_step": best["step"],
+        "best_evaluation": best["score"],
+        "training_seconds": round(session.seconds, 3),
+        "policy": {"file": run.policy.name, "bytes": run.policy.stat().st_size, "sha256": sha256_file(run.policy)},
+        "parity": parity,
+    }
+    session.log.hparams(
+        {field: value for field, value in _flat(msgspec.to_builtins(plan.options))},
+        {"hparam/mean_return": score["mean_return"], "hparam/std_return": score["std_return"]},
+        session.step,
+    )
+    session.log.close()
+    run.write("summary.json", summary)
+    return summary
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    rows: list[tuple[str, Any]] = []
+    for key, value in tree.items():
+        rows += _flat(value, f"{prefix}{key}.") if isinstance(value, dict) and value else [(prefix + key, value)]
+    return rows

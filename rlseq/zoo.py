@@ -1,0 +1,64 @@
+"""The shipped agents: `agents/<env>-<algorithm>/` with `recipe.toml`, `policy.onnx` and `card.md`.
+
+The wheel carries them as data beside the code (`rlseq/_agents`); an editable install reads them where they stand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from rlseq.config import read_recipe
+
+
+class Agent(NamedTuple):
+    """A shipped agent; only the recipe is sure to exist (the rest is generated from it)."""
+
+    name: str
+    folder: Path
+    recipe: Path
+    policy: Path
+    card: Path
+
+
+def agent_in(folder: Path) -> Agent:
+    """The agent that a folder holds."""
+    return Agent(folder.name, folder, folder / "recipe.toml", folder / "policy.onnx", folder / "card.md")
+
+
+def is_agent(folder: Path) -> bool:
+    """Whether a folder is an agent."""
+    return (folder / "recipe.toml").is_file()
+
+
+def agents_folder() -> Path:
+    """Where the shipped agents are."""
+    package = Path(__file__).resolve().parent
+    installed = package / "_agents"
+    return installed if installed.is_dir() else package.parent / "agents"
+
+
+def agents() -> dict[str, Agent]:
+    """The shipped agents by name, in alphabetical order."""
+    folder = agents_folder()
+    if not folder.is_dir():
+        return {}
+    return {path.name: agent_in(path) for path in sorted(folder.iterdir()) if is_agent(path)}
+
+
+def recipe_for(env_id: str, algorithm: str) -> Agent | None:
+    """The agent whose recipe is for this environment and algorithm, if one is shipped.
+
+    Args:
+        env_id: as gymnasium spells it ("CartPole-v1").
+        algorithm: as in `rlseq train ALGORITHM`.
+
+    Raises:
+        UsageError: a shipped recipe cannot be read.
+    """
+    for agent in agents().values():
+        recipe = read_recipe(agent.recipe, agent.name)
+        env = recipe.values.get("env")
+        if recipe.algorithm == algorithm and isinstance(env, dict) and env.get("id") == env_id:
+            return agent
+    return None
