@@ -1,12 +1,13 @@
 """Options: one source of truth, and the way a value travels from default, recipe and command line into it.
 
 An option is a field of a frozen `Options` struct in its owner's `config.py`: type, default, bounds and one line of help
-stand there and nowhere else. Recipes (TOML), the command line (`--set dqn.gamma=0.995`), the JSON schema, `rlseq options`
-and the README's tables are all read from the fields.
+stand there and nowhere else. Recipes (TOML), the command line (`--set dqn.gamma=0.995`), the JSON schema, `rlseq
+options` and the README's tables are all read from the fields.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import tomllib
 import types
@@ -25,7 +26,8 @@ RECIPE_FORMAT = 1
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A group of options. Values are never changed after they were resolved; what follows from them is derived in code."""
+    """A group of options. Values are never changed after they were resolved; what follows from them is derived in
+    code."""
 
 
 class RunOptions(Options, frozen=True, kw_only=True):
@@ -42,7 +44,8 @@ class RunOptions(Options, frozen=True, kw_only=True):
     checkpoint_every: Annotated[int, Meta(description="environment steps between checkpoints", gt=0)] = 10_000
     keep: Annotated[int, Meta(description="checkpoints kept besides step 0 and the best", ge=1)] = 3
     inexact_resume: Annotated[
-        bool, Meta(description="go on even if a half-played episode cannot be rebuilt; it is then begun anew, and logged")
+        bool,
+        Meta(description="go on even if a half-played episode cannot be rebuilt; it is then begun anew, and logged"),
     ] = False
 
 
@@ -245,7 +248,8 @@ def _readings(value: Any, field: Field) -> Iterator[Any]:
         try:
             yield tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:
-            pass
+            with contextlib.suppress(ValueError):
+                yield float(value)  # .5, which TOML does not take for a number
         if "," in value:
             yield next(_readings(Typed(f"[{value.strip('[]()')}]"), field._replace(type=Any)))
         yield str(value)

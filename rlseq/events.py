@@ -12,9 +12,10 @@ class Event(NamedTuple):
     """Something that happened at an environment step.
 
     Attributes:
-        kind: `start` (data: what is about to run), `tick` (a few times a second: steps per second so far), `progress` (every `run.log_every` steps: the curve's points, by their
-            TensorBoard names), `evaluation` (`return_mean`, `return_std`, `episodes`, `best`), `checkpoint` (`path`),
-            `warning` (`message`), `end` (`reason`).
+        kind: `start` (data: what is about to run), `tick` (a few times a second: steps per second so far), `progress`
+            (every `run.log_every` steps: points of the curves, by their TensorBoard names), `evaluation` (points, and
+            `best`: whether these are the best weights yet), `checkpoint` (`path`), `warning` (`message`), `end`
+            (`reason`).
         step: environment steps done.
         total_steps: where training ends if nothing stops it before.
         data: numbers and texts of this kind of event.

@@ -156,7 +156,7 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> str:
             digest.update(data)
             file.write(data)
         for name in order:
-            view = memoryview(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8))
+            view = _bytes(np.ascontiguousarray(arrays[name]))
             for start in range(0, len(view), CHUNK):
                 digest.update(view[start : start + CHUNK])
                 file.write(view[start : start + CHUNK])
@@ -187,23 +187,27 @@ def read_tensors(
         size = os.fstat(file.fileno()).st_size
         for name, dtype, shape in _read_header(path, file, size, digest):
             array = np.empty(shape, dtype) if into is None else into(name, shape, dtype)
-            view = memoryview(array.reshape(-1).view(np.uint8))
+            view = _bytes(array)
             for start in range(0, len(view), CHUNK):
                 part = view[start : start + CHUNK]
-                if file.readinto(part) != len(part):  # type: ignore[attr-defined]
+                if file.readinto(part) != len(part):
                     raise CorruptFile(f"{path} ends in the middle of {name}: the file is truncated.")
                 digest.update(part)
             arrays[name] = array
     if sha256 is not None and digest.hexdigest() != sha256:
         raise CorruptFile(
-            f"{path} has checksum {digest.hexdigest()[:12]}..., recorded was {sha256[:12]}...: the file was changed or damaged."
+            f"{path} has checksum {digest.hexdigest()[:12]}..., recorded was {sha256[:12]}...: the file was changed or "
+            "damaged."
         )
     return arrays
 
 
-def _read_header(
-    path: Path, file: IO[bytes], size: int, digest: Any
-) -> list[tuple[str, np.dtype, tuple[int, ...]]]:
+def _bytes(array: np.ndarray) -> memoryview:
+    """The array's own memory, for reading or filling."""
+    return memoryview(array.reshape(-1).view(np.uint8).data)
+
+
+def _read_header(path: Path, file: IO[bytes], size: int, digest: Any) -> list[tuple[str, np.dtype, tuple[int, ...]]]:
     """The arrays of a safetensors file in file order; every number in the header is checked before it is used."""
     prefix = file.read(8)
     length = int.from_bytes(prefix, "little")
@@ -230,15 +234,17 @@ def _read_header(
             raise CorruptFile(f"{path} has a damaged safetensors header (data out of place).")
         position = end
     if 8 + length + position != size:
-        raise CorruptFile(f"{path} has {size} bytes, its header says {8 + length + position}: the file is truncated or was changed.")
+        raise CorruptFile(
+            f"{path} has {size} bytes, its header says {8 + length + position}: the file is truncated or was changed."
+        )
     return [(name, dtype, shape) for _, _, name, dtype, shape in entries]
 
 
 def sha256_arrays(arrays: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 over names, dtypes, shapes and contents, in the order of the names; the same whatever file they lie in."""
+    """SHA-256 over names, dtypes, shapes and contents by name; the same whatever file they lie in."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(array.reshape(-1).view(np.uint8))
+        digest.update(_bytes(array))
     return digest.hexdigest()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from rlseq import runs
 from rlseq.envs.make import MakeEnv, import_modules, maker, split_id
 from rlseq.errors import RlseqError, UsageError, did_you_mean, require
 from rlseq.events import Callback
@@ -78,7 +77,9 @@ def train(
     require("onnx", "exporting the trained policy")
     require("onnxscript", "exporting the trained policy")
     if algorithm not in TREES:
-        raise UsageError(f"unknown algorithm {algorithm!r}.{did_you_mean(algorithm, TREES)} There is: {', '.join(TREES)}.")
+        raise UsageError(
+            f"unknown algorithm {algorithm!r}.{did_you_mean(algorithm, TREES)} There is: {', '.join(TREES)}."
+        )
     if resume is not None and init_from is not None:
         raise UsageError("--resume goes on with a run and --from begins a new one from its weights: give one of them.")
     from rlseq.training import plan_training, run_training
@@ -169,7 +170,9 @@ def play(
     """
     found = locate(path)
     if native and render:
-        raise UsageError("--native steps many environments at once and cannot render: leave out one of --native, --render.")
+        raise UsageError(
+            "--native steps many environments at once and cannot render: leave out one of --native, --render."
+        )
     if out is not None and render not in ("gif", "mp4"):
         raise UsageError(f"--out {out}: only a video is written to a file; add --render gif or --render mp4.")
     mode = None if render is None else "human" if render == "human" else "rgb_array"

@@ -50,7 +50,9 @@ def given_values(
     merge_into(tree, values)
     for name, value in everyday.items():
         if name not in EVERYDAY:
-            raise UsageError(f"unknown argument {name!r}.{did_you_mean(name, EVERYDAY)} It is one of {', '.join(EVERYDAY)}.")
+            raise UsageError(
+                f"unknown argument {name!r}.{did_you_mean(name, EVERYDAY)} It is one of {', '.join(EVERYDAY)}."
+            )
         if value is not None:
             group, _, option = EVERYDAY[name].partition(".")
             merge_into(tree, {group: {option: value}})
@@ -67,7 +69,7 @@ def resolve_new(algorithm: str, given: Mapping[str, Any], recipe: str | Path, so
     Args:
         algorithm: a key of `TREES`.
         given: from `given_values`.
-        recipe: "auto" (the shipped one for this environment, if there is one), "none", a shipped agent's name, or a file.
+        recipe: "auto" (the shipped one for this environment, if any), "none", a shipped agent's name, or a file.
         source: what messages call `given`.
 
     Raises:
@@ -133,18 +135,18 @@ def resolve_resumed(run: Run, algorithm: str, given: Mapping[str, Any], source: 
     """
     stored_algorithm, stored = read_options(run)
     if stored_algorithm != algorithm:
-        raise UsageError(f"{run.path} is a training of {stored_algorithm}: rlseq train {stored_algorithm} --resume {run.path}")
+        raise UsageError(
+            f"{run.path} is a training of {stored_algorithm}: rlseq train {stored_algorithm} --resume {run.path}"
+        )
     base = cast(dict[str, Any], msgspec.to_builtins(stored))
     options = resolve(type(stored), Layer(str(run.path), base), Layer(source, given))
     for path, (old, new) in differences(type(stored), stored, options).items():
         if path not in MAY_CHANGE:
             raise UsageError(
-                f"{run.path} was trained with {path} = {old!r}, and a resume goes on exactly, so it cannot become {new!r}. "
-                f"Leave it out, or start a new run from these weights: --from {run.path}"
+                f"{run.path} was trained with {path} = {old!r}, and a resume goes on exactly, so it cannot become "
+                f"{new!r}. Leave it out, or start a new run from these weights: --from {run.path}"
             )
     if options.run.steps != stored.run.steps and stored.run.horizon is None:
         # Epsilon and learning rate keep the course they were on, and stay at its end.
-        options = msgspec.structs.replace(
-            options, run=msgspec.structs.replace(options.run, horizon=stored.run.steps)
-        )
+        options = msgspec.structs.replace(options, run=msgspec.structs.replace(options.run, horizon=stored.run.steps))
     return options

@@ -17,12 +17,17 @@ import shutil
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from rlseq.errors import CorruptFile, NewerFormat, RlseqError, UsageError, did_you_mean
 from rlseq.files import explained, fsync_folder, read_json, read_tensors, write_json, write_tensors
+
+try:
+    import fcntl
+except ImportError:  # Windows: no lock there
+    fcntl = None  # type: ignore[assignment]
 
 RUN_FORMAT = 1
 CHECKPOINT_FORMAT = 1
@@ -102,7 +107,9 @@ class Run:
         """
         found = self.checkpoints()
         if not found:
-            raise RlseqError(f"{self.path} holds no checkpoint: the training ended before it wrote one. Start it again.")
+            raise RlseqError(
+                f"{self.path} holds no checkpoint: the training ended before it wrote one. Start it again."
+            )
         if which == "last":
             return found[-1]
         if which == "best":
@@ -112,6 +119,30 @@ class Run:
             steps = ", ".join(sorted(by_step, key=int))
             raise UsageError(f"{self.path} has no checkpoint {which!r}. It has: best, last, {steps}.")
         return by_step[which]
+
+    def lock(self) -> IO[str]:
+        """Claim the run for this process until the returned file is closed (or the process ends, however it ends).
+
+        Raises:
+            RlseqError: another process is training it.
+        """
+        path = self.path / ".lock"
+        with explained(path, "write"):
+            file = open(path, "a+")  # noqa: SIM115 - held open on purpose
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            owner = file.read().strip()
+            file.close()
+            raise RlseqError(
+                f"{self.path} is being trained by another process ({owner}). Wait for it, or stop it first."
+            ) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()}")
+        file.flush()
+        return file
 
     def disk_bytes(self) -> int:
         """Bytes of all files."""
@@ -156,7 +187,8 @@ def open_run(path: str | Path) -> Run:
             return Run(candidate)
     names = [run.name for run in list_runs()]
     raise UsageError(
-        f"there is no run {str(path)!r} here or in {runs_folder()}.{did_you_mean(str(path), names)} `rlseq list runs` lists them."
+        f"there is no run {str(path)!r} here or in {runs_folder()}.{did_you_mean(str(path), names)} "
+        "`rlseq list runs` lists them."
     )
 
 
@@ -195,7 +227,9 @@ def create_run(name: str | None, stem: str) -> Run:
     """
     folder = runs_folder()
     if name is not None and (Path(name).name != name or name.startswith(".") or not name.strip()):
-        raise UsageError(f"run.name = {name!r}: give a plain name without folders; RLSEQ_RUNS chooses the folder of all runs.")
+        raise UsageError(
+            f"run.name = {name!r}: give a plain name without folders; RLSEQ_RUNS chooses the folder of all runs."
+        )
     with explained(folder, "create"):
         folder.mkdir(parents=True, exist_ok=True)
     base = name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"

@@ -1,7 +1,7 @@
 """The policy's contract: what goes in, what comes out, and everything a player must know.
 
-`PolicySpec` is plain JSON. It travels inside an exported file, so that one file plays alone. `Policy` is what training's
-evaluation, cards, parity and play all see, be it backed by torch or by ONNX Runtime.
+`PolicySpec` is plain JSON. It travels inside an exported file, so that one file plays alone. `Policy` is what
+training's evaluation, cards, parity and play all see, be it backed by torch or by ONNX Runtime.
 
 Observations of any supported space travel as a tuple of *leaves*, one array `[B, *leaf.shape]` each, in the order of
 `PolicySpec.observation`; a Box is one leaf, a Dict has one or more per key.

@@ -63,7 +63,9 @@ def score_network(
     return played.summary(seed, spec.env.id)
 
 
-def export_network(net: QNetwork, spec: PolicySpec, path: Path, make: MakeEnv, opset: int | None = None) -> dict[str, Any]:
+def export_network(
+    net: QNetwork, spec: PolicySpec, path: Path, make: MakeEnv, opset: int | None = None
+) -> dict[str, Any]:
     """Export with parity; see `rlseq.exporter.export.export_policy`."""
     require("onnx", "exporting")
     require("onnxscript", "exporting")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +12,7 @@ import msgspec
 from rlseq import runs
 from rlseq.dqn.config import DqnTraining
 from rlseq.envs.make import FACTORY, MakeEnv, env_spec, maker, spaces_of, split_id
-from rlseq.errors import UsageError
+from rlseq.errors import Interrupted, UsageError
 from rlseq.events import Callback
 from rlseq.files import sha256_file
 from rlseq.machine import describe_machine
@@ -58,12 +59,12 @@ def plan_training(
         options, recipe_name = resolve_new(algorithm, given, recipe, source)
     else:
         if recipe != "auto":
-            raise UsageError(f"--recipe {recipe}: a resumed run keeps its options; leave it out, or start anew with --from {run.path}")
+            raise UsageError(
+                f"--recipe {recipe}: a resumed run keeps its options; leave it out, or start anew with "
+                f"--from {run.path}"
+            )
         options, recipe_name = resolve_resumed(run, algorithm, given, source), None
-    if factory is None:
-        make = maker(env_spec(options.env), typed_imports=imports)
-    else:
-        make = factory
+    make = maker(env_spec(options.env), typed_imports=imports) if factory is None else factory
     leaves, action = spaces_of(make, options.env.id)
     spec = PolicySpec(
         rlseq_version=__version__, algorithm=algorithm, env=env_spec(options.env), observation=leaves, action=action
@@ -71,7 +72,9 @@ def plan_training(
     return Plan(algorithm, options, recipe_name, make, spec, run)
 
 
-def run_training(plan: Plan, init_from: str | Path | None, callbacks: Sequence[Callback]) -> tuple[runs.Run, dict[str, Any]]:
+def run_training(
+    plan: Plan, init_from: str | Path | None, callbacks: Sequence[Callback]
+) -> tuple[runs.Run, dict[str, Any]]:
     """Begin or resume, loop, finish. Returns the run and its summary."""
     from rlseq.dqn.train import DqnTrainer
     from rlseq.engine.session import Session
@@ -83,11 +86,19 @@ def run_training(plan: Plan, init_from: str | Path | None, callbacks: Sequence[C
         run = plan.run or _new_run(plan, lineage)
         session = Session(plan.algorithm, run, plan.options.run, plan.options.eval, callbacks)
         _tell_start(plan, trainer, session, run)
-        with session.signals:
-            _begin(plan, trainer, session, manifest)
-            trainer.loop(session)
-            session.finish()
-        return run, _finish(plan, trainer, session, run)
+        with session:
+            with session.signals:
+                _begin(plan, trainer, session, manifest)
+                trainer.loop(session)
+                session.finish()
+            try:
+                return run, _finish(plan, trainer, session, run)
+            except KeyboardInterrupt:
+                raise Interrupted(
+                    "stopped while the best weights were scored and exported; the training is saved. Go on with:\n"
+                    f"  rlseq train {plan.algorithm} --resume {run.path}",
+                    signal.SIGINT,
+                ) from None
     finally:
         trainer.close()
 
@@ -108,7 +119,9 @@ def _new_run(plan: Plan, lineage: list[dict[str, Any]]) -> runs.Run:
     run.write("env.json", describe_machine())
     run.write("lineage.json", {"steps": [*lineage, step]})
     # Last, because a folder with a config.json is a run.
-    run.write("config.json", {"algorithm": plan.algorithm, "recipe": plan.recipe, "options": msgspec.to_builtins(options)})
+    run.write(
+        "config.json", {"algorithm": plan.algorithm, "recipe": plan.recipe, "options": msgspec.to_builtins(options)}
+    )
     return run
 
 
@@ -172,7 +185,8 @@ def _tell_start(plan: Plan, trainer: DqnTrainer, session: Session, run: runs.Run
             "warning",
             {
                 "message": f"nothing will be learnt: dqn.learning_starts = {options.dqn.learning_starts} and "
-                f"dqn.train_every_steps = {options.dqn.train_every_steps} leave no update in run.steps = {options.run.steps}."
+                f"dqn.train_every_steps = {options.dqn.train_every_steps} leave no update in "
+                f"run.steps = {options.run.steps}."
             },
         )
 
@@ -199,11 +213,10 @@ def _finish(plan: Plan, trainer: DqnTrainer, session: Session, run: runs.Run) ->
         "parity": parity,
     }
     session.log.hparams(
-        {field: value for field, value in _flat(msgspec.to_builtins(plan.options))},
+        dict(_flat(msgspec.to_builtins(plan.options))),
         {"hparam/mean_return": score["mean_return"], "hparam/std_return": score["std_return"]},
         session.step,
     )
-    session.log.close()
     run.write("summary.json", summary)
     return summary
 

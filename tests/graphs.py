@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rlseq.envs.make import maker, spaces_of
 from rlseq.spec import FORMAT_KEY, SPEC_KEY, EnvSpec, Leaf, PolicySpec, StateLeaf, encode_spec
+from tests import toy_envs  # noqa: F401 - registers them
 
 OPSET, IR = 18, 8
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +18,8 @@ def export(
         typer.Option("--out", metavar="FILE", help="The .onnx file to write.", show_default="policy.onnx in the run"),
     ] = None,
     opset: Annotated[
-        int | None, typer.Option("--opset", min=1, help="ONNX opset of the file, 18 to 21.", show_default="the exporter's")
+        int | None,
+        typer.Option("--opset", min=1, help="ONNX opset of the file, 18 to 21.", show_default="the exporter's"),
     ] = None,
     checkpoint: CheckpointOption = "best",
     imports: Imports = None,
@@ -26,20 +28,22 @@ def export(
 ) -> None:
     """Export a run as one ONNX file, proven to act as its network.
 
-    The file is written only if its values match the network's on recorded observations and its episodes give the same
-    returns. A finished run holds its policy.onnx already.
+    The file is written only if its values match the network's on recorded
+    observations and its episodes give the same returns. A finished run holds
+    its policy.onnx already.
 
     Examples:
 
-      rlseq export                                  the newest run, into its folder
+      rlseq export                              the newest run, into its folder
       rlseq export runs/my-run --out cartpole.onnx
       rlseq export runs/my-run --checkpoint 20000 --out early.onnx --opset 20
     """
     out = Output(as_json, quiet)
-    out.note("Exporting, and comparing with the network ...")
     with out.working():
+        from rlseq.locate import locate
         from rlseq.pipeline import export as run
 
+        out.note(f"Exporting {locate(path).name}, and comparing the file with the network ...")
         result = run(path, out=file, opset=opset, checkpoint=checkpoint, imports=imports or ())
     num_bytes, report = result.path.stat().st_size, result.report
     if as_json:
@@ -51,13 +55,14 @@ def export(
     show_pairs({"file": str(result.path), "size": size(num_bytes), **parity_rows(report)})
 
 
-def parity_rows(report: dict[str, object]) -> dict[str, str]:
+def parity_rows(report: Mapping[str, Any]) -> dict[str, str]:
     """A parity report for people; empty if there is none."""
     if not report:
         return {}
-    batches = ", ".join(map(str, report["batch_sizes"]))  # type: ignore[call-overload]
+    batches = ", ".join(map(str, report["batch_sizes"]))
     return {
-        "values": f"differ by at most {report['max_error']:.2g} on {report['observations']} observations (batches {batches})",
+        "values": f"differ by at most {report['max_error']:.2g} on {report['observations']} observations (batches of "
+        f"{batches})",
         "episodes": f"{report['episodes_with_equal_return']} of {report['episodes']} with the same return, "
         f"{number(report['mean_return_network'])} (network) and {number(report['mean_return_onnx'])} (file) on average",
     }

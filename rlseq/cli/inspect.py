@@ -87,7 +87,10 @@ def _ports(file: OnnxFile) -> dict[str, list[str]]:
     from rlseq.player.graph import open_graph
 
     graph = open_graph(file)
-    return {"inputs": [str(port) for port in graph.inputs.values()], "outputs": [str(p) for p in graph.outputs.values()]}
+    return {
+        "inputs": [str(port) for port in graph.inputs.values()],
+        "outputs": [str(p) for p in graph.outputs.values()],
+    }
 
 
 def run_facts(found: Located, imports: Sequence[str]) -> dict[str, Any]:
@@ -152,12 +155,14 @@ def _files(run: Run) -> list[dict[str, Any]]:
 
 def _recorded(run: Run) -> dict[Path, str | None]:
     """Checksums as recorded; None where the record itself is damaged."""
+    from rlseq.files import sha256_file
     from rlseq.runs import MANIFEST, numbered, read_manifest
 
     recorded: dict[Path, str | None] = {}
     for checkpoint in [*run.checkpoints(), *numbered(run.path / "best")]:
         try:
-            files = read_manifest(checkpoint)["files"]
+            files = read_manifest(checkpoint)["files"]  # it checks its own checksum
+            recorded[checkpoint / MANIFEST] = sha256_file(checkpoint / MANIFEST)
             recorded |= {checkpoint / name: entry["sha256"] for name, entry in files.items()}
         except RlseqError:
             recorded[checkpoint / MANIFEST] = None
@@ -187,7 +192,7 @@ def _rows(facts: Mapping[str, Any]) -> dict[str, str]:
     if facts["kind"] == "run":
         rows["status"] = f"{facts['status']}, {facts['steps']} of {facts['total_steps']} steps"
     if "foreign" in facts:
-        rows["format"] = "not written by rlseq; rlseq play needs --env, and --input and --action-output by name"
+        rows["origin"] = "not written by rlseq; rlseq play needs --env, and --input and --action-output by name"
         rows["inputs"], rows["outputs"] = ("; ".join(facts["foreign"][key]) for key in ("inputs", "outputs"))
     rows |= _contract(facts)
     scores = facts.get("scores") or facts.get("summary")
@@ -202,7 +207,7 @@ def _rows(facts: Mapping[str, Any]) -> dict[str, str]:
         rows["resume"] = facts["resume"] or "-"
     if "onnx" in facts:
         onnx = facts["onnx"]
-        rows["onnx"] = f"opset {onnx['opset']}, IR {onnx['ir_version']}, {size(onnx['bytes'])}"
+        rows["file format"] = f"ONNX, opset {onnx['opset']}, IR {onnx['ir_version']}, {size(onnx['bytes'])}"
     if facts.get("weights_sha256"):
         rows["weights"] = facts["weights_sha256"]
     rows["disk"] = size(facts["bytes"])

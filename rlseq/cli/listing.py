@@ -31,11 +31,16 @@ class Kind(StrEnum):
 
 
 def list_all(
-    kind: Annotated[Kind | None, typer.Argument(help="What to list. Left out: agents and runs.", show_default=False)] = None,
+    kind: Annotated[
+        Kind | None,
+        typer.Argument(metavar="agents|runs|envs", help="What to list. Left out: agents and runs.", show_default=False),
+    ] = None,
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
     """List the shipped agents, the runs, or the environments.
+
+    Runs stand newest first.
 
     Examples:
 
@@ -58,7 +63,12 @@ def list_all(
     for index, (name, found) in enumerate(rows.items()):
         if index:
             typer.echo()
-        {"agents": _show_agents, "runs": _show_runs, "envs": _show_envs}[name](found)
+        if name == "agents":
+            _show_agents(found)
+        elif name == "runs":
+            _show_runs(found)
+        else:
+            _show_envs(found)
     if kind is None:
         typer.echo("\n`rlseq list envs` lists the environments.", err=True)
 
@@ -150,7 +160,8 @@ def _show_runs(rows: list[dict[str, Any]]) -> None:
         typer.echo(f"No runs in {runs_folder()} yet. Begin with: rlseq train dqn CartPole-v1")
         return
     table = [
-        [row["name"], row["env"] or "-", number(row["steps"]), row["status"], row.get("problem") or score(row)] for row in rows
+        [row["name"], row["env"] or "-", number(row["steps"]), row["status"], row.get("problem") or score(row)]
+        for row in rows
     ]
     show_list(["run", "environment", "steps", "status", "score"], table, right=("steps",))
 
@@ -163,4 +174,4 @@ def _show_envs(found: dict[str, list[str]]) -> None:
     for group, ids in found.items():
         note = f"  ({GROUP_NOTES[group]})" if group in GROUP_NOTES else ""
         out.print(Text(f"{group}{note}", style="bold"))
-        out.print(Padding("  ".join(ids), (0, 0, 0, 2)))
+        out.print(Padding("  ".join(ids), (0, 0, 0, 2), expand=False))

@@ -1,11 +1,12 @@
 """The command line, `rlseq`: its commands, its exit codes, and what a mistake looks like.
 
-Exit codes: 0 done, 1 failed, 2 wrongly typed, 130 and 143 stopped by Ctrl-C and SIGTERM. Every command is a thin verb over
-`rlseq.pipeline`; nothing heavy is imported before a command runs.
+Exit codes: 0 done, 1 failed, 2 wrongly typed, 130 and 143 stopped by Ctrl-C and SIGTERM. Every command is a thin verb
+over `rlseq.pipeline`; nothing heavy is imported before a command runs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -19,12 +20,17 @@ from rlseq.cli import board, export, inspect, listing, options, play, train
 from rlseq.cli.output import say, write_json
 from rlseq.errors import Interrupted, RlseqError
 
-# What typer raises for wrong usage, and that class's base; it exports neither, and moved them between versions.
-_TyperUsageError, _TyperError = typer.BadParameter.__mro__[1:3]
+# The base of what typer raises for wrong usage; typer does not export it, and has moved it between versions.
+_TyperError: Any = typer.BadParameter.__mro__[2]
 
 
 class App(TyperGroup):
     """The top command; every error of every command ends here."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The commands in the order in which they are used."""
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: name != "train")
 
     def main(
         self,
@@ -49,38 +55,58 @@ class App(TyperGroup):
             )
             code = code if isinstance(code, int) else 0
             if code == 130:  # typer's word for a KeyboardInterrupt
-                _tell("interrupted.", code, as_json, label="Stopped")
+                _tell("stopped by Ctrl-C.", code, as_json, label="Interrupted")
             sys.stdout.flush()
         except BrokenPipeError:
             code = _reader_left()
         except Exception as error:
-            code = report(error, as_json)
+            code = report(error, typed)
         if standalone_mode:
             sys.exit(code)
         return code
 
 
-def report(error: Exception, as_json: bool) -> int:
+def report(error: Exception, typed: Sequence[str]) -> int:
     """Say what went wrong.
+
+    Args:
+        error: what a command raised.
+        typed: the words of the command line.
 
     Returns:
         The exit code.
     """
+    as_json = "--json" in typed
     if isinstance(error, Interrupted):
-        return _tell(str(error), error.exit_code, as_json, label="Stopped")
+        return _tell(str(error), error.exit_code, as_json, label="Interrupted")
     if isinstance(error, RlseqError):
         return _tell(str(error), error.exit_code, as_json)
     if isinstance(error, _TyperError):
-        code: int = getattr(error, "exit_code", 2)
-        error.show()  # type: ignore[attr-defined]
+        code: int = error.exit_code
+        _name_value(error, typed)
+        if error.format_message():  # empty where only the help was shown
+            error.show()
         if as_json:
-            write_json({"error": error.format_message(), "exit_code": code})  # type: ignore[attr-defined]
+            write_json({"error": error.format_message(), "exit_code": code})
         return code
     if isinstance(error, typer.Abort):
         return _tell("there is nothing to read the answer from.", 1, as_json)
     # Nothing a user typed should lead here.
     say("".join(traceback.format_exception(error)).rstrip())
-    return _tell(f"unexpected {type(error).__name__}: {error}. This is a bug of rlseq; the traceback is above.", 1, as_json)
+    return _tell(
+        f"unexpected {type(error).__name__}: {error}. This is a bug of rlseq; the traceback is above.", 1, as_json
+    )
+
+
+def _name_value(error: Any, typed: Sequence[str]) -> None:
+    """Add the value to typer's "Invalid value for '--steps': not a valid integer"."""
+    flags = getattr(getattr(error, "param", None), "opts", ())
+    words = iter(typed)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag in flags and flag.startswith("-"):
+            error.message += f" (typed: {value if equals else next(words, '')})"
+            return
 
 
 def _tell(message: str, code: int, as_json: bool, label: str = "Error") -> int:
@@ -91,11 +117,9 @@ def _tell(message: str, code: int, as_json: bool, label: str = "Error") -> int:
 
 
 def _reader_left() -> int:
-    """Whoever read our stdout has closed it (`rlseq list envs | head -1`): say nothing, also when Python flushes at exit."""
-    try:
+    """Whoever read stdout has closed it (`rlseq list envs | head -1`): say nothing, not even when Python ends."""
+    with contextlib.suppress(OSError):  # it may be no real file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError:
-        pass  # no real file
     return 1
 
 
@@ -133,8 +157,9 @@ def _rlseq(
       rlseq eval --episodes 100       score it
       rlseq board                     look at the curves
 
-    PATH is the same everywhere: a run (folder or name), a shipped agent's name, or an .onnx file; left out, the newest
-    run. Runs are in the folder runs, or where the variable RLSEQ_RUNS says.
+    PATH is the same everywhere: a run (folder or name), a shipped agent's name,
+    or an .onnx file; left out, the newest run. Runs are in the folder runs, or
+    where the environment variable RLSEQ_RUNS says.
     """
 
 

@@ -25,7 +25,7 @@ def show(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[GROUP]",
+            metavar="GROUP",
             help="A group (dqn, optim, ...) or one option (dqn.gamma). Left out: all.",
             autocompletion=complete_group,
             show_default=False,
@@ -44,7 +44,8 @@ def show(
       rlseq options --json > schema.json            JSON schema, for editors
       rlseq options dqn --markdown
 
-    An option is set with --set NAME=VALUE, in a recipe (TOML), or by its own flag where there is one.
+    An option is set with --set NAME=VALUE, in a recipe (TOML), or by its own
+    flag where there is one.
     """
     if markdown and as_json:
         raise UsageError("--markdown and --json: give one of them.")
@@ -88,7 +89,9 @@ def matching(name: str | None) -> list[Field]:
     found = [f for f in everything if name is None or f.path == name or f.path.startswith(f"{name}.")]
     if not found:
         known = [*groups(), *(field.path for field in everything)]
-        elsewhere = [field.path for field in everything if field.path.rpartition(".")[2] == str(name).rpartition(".")[2]]
+        elsewhere = [
+            field.path for field in everything if field.path.rpartition(".")[2] == str(name).rpartition(".")[2]
+        ]
         hint = f" Did you mean {' or '.join(elsewhere)}?" if elsewhere else did_you_mean(str(name), known)
         raise UsageError(f"there is no option or group {name!r}.{hint} The groups: {', '.join(groups())}.")
     return found
@@ -142,12 +145,16 @@ def _print(found: list[Field]) -> None:
     for field in found:
         group = field.path.partition(".")[0]
         if group != last:
-            out.print(Text(f"{'' if last is None else chr(10)}{group}: {(groups()[group].__doc__ or '').strip()}", style="bold"))
+            out.print(
+                Text(
+                    f"{'' if last is None else chr(10)}{group}: {(groups()[group].__doc__ or '').strip()}", style="bold"
+                )
+            )
             last = group
         flag = flag_of(field.path)
         line = Text.assemble((field.path, "cyan"), f" = {toml_text(field.default)}", (f"   {_kind(field)}", "dim"))
-        out.print(Padding(line + Text(f"   {flag}", style="green") if flag else line, (0, 0, 0, 2)))
-        out.print(Padding(field.help, (0, 0, 0, 6)))
+        out.print(Padding(line + Text(f"   {flag}", style="green") if flag else line, (0, 0, 0, 2), expand=False))
+        out.print(Padding(field.help, (0, 0, 0, 6), expand=False))
 
 
 def markdown_tables(found: list[Field]) -> str:

@@ -1,4 +1,4 @@
-"""Where words go: results to stdout, progress, messages and errors to stderr; with `--json` stdout is one JSON object."""
+"""Where words go: results to stdout, progress, messages and errors to stderr; `--json` makes stdout one JSON object."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 
 def say(text: str, colour: str | None = None, label: str = "") -> None:
-    """A line on stderr, never wrapped, so that commands in it can be copied; the label is bold where there is colour."""
+    """A line on stderr, never wrapped, so that commands in it can be copied; in colour on a terminal."""
     plain = None if "NO_COLOR" not in os.environ else False
     prefix = typer.style(f"{label}: ", fg=colour, bold=True) if label else ""
     body = text if label or colour is None else typer.style(text, fg=colour)
@@ -93,7 +94,7 @@ def show_pairs(rows: Mapping[str, str]) -> None:
     table.add_column(overflow="fold")
     for label, value in rows.items():
         table.add_row(label, value)
-    console().print(table)
+    _print(table, console())
 
 
 def show_list(columns: list[str], rows: list[list[str]], *, right: tuple[str, ...] = ()) -> None:
@@ -111,20 +112,27 @@ def show_list(columns: list[str], rows: list[list[str]], *, right: tuple[str, ..
         table.add_column(column, overflow="fold", justify="right" if column in right else "left")
     for row in rows:
         table.add_row(*row)
-    console(wide=True).print(table)
+    _print(table, console(wide=True))
+
+
+def _print(table: Table, to: Console) -> None:
+    """Without the blanks that fill up each line, which nobody wants to copy."""
+    with to.capture() as captured:
+        to.print(table)
+    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()), color=to.is_terminal)
 
 
 def number(value: Any) -> str:
-    """A score for people: `482.3`, `500`, `-0.0123`; `-` if there is none."""
+    """A number for people: `482.3`, `500`, `9.41`, `-0.0123`; `-` if there is none."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
         return "-"
-    if value == int(value):
-        return str(int(value))
-    return f"{value:.1f}" if abs(value) >= 100 else f"{value:.3g}"
+    digits = 1 if abs(value) >= 100 else 2 if abs(value) >= 0.1 else 4
+    text = f"{value:.{digits}f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
 
 
 def score(values: Mapping[str, Any]) -> str:
-    """`482.3 ± 31`, from `mean_return` and `std_return`; `-` if there is none."""
+    """`482.3 ± 31.25`, from `mean_return` and `std_return`; `-` if there is none."""
     if values.get("mean_return") is None:
         return "-"
     return f"{number(values['mean_return'])} ± {number(values.get('std_return'))}"
@@ -140,5 +148,5 @@ def size(num_bytes: int) -> str:
 
 def duration(seconds: float) -> str:
     """`0:01:12`."""
-    minutes, rest = divmod(int(round(seconds)), 60)
+    minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

@@ -1,4 +1,4 @@
-"""`rlseq eval` and `rlseq play`: greedy episodes, scored; of a run's network, or of an exported policy without torch."""
+"""`rlseq eval` and `rlseq play`: greedy episodes, scored; with a run's network, or an exported policy without torch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def evaluate(
     checkpoint: CheckpointOption = "best",
     envs: Annotated[
         int | None,
-        typer.Option("--envs", min=1, help="Environments side by side; the score does not depend on it.", show_default="10"),
+        typer.Option(
+            "--envs", min=1, help="Environments side by side; the score does not depend on it.", show_default="10"
+        ),
     ] = None,
     imports: Imports = None,
     env: EnvOption = None,
@@ -49,23 +51,24 @@ def evaluate(
 ) -> None:
     """Score a policy over seeded episodes.
 
-    A run is scored with its network (this needs torch), an agent or an .onnx file with ONNX Runtime.
+    A run is scored with its network (this needs torch), an agent or an .onnx
+    file with ONNX Runtime.
 
     Examples:
 
-      rlseq eval                                    the newest run, at its best checkpoint
+      rlseq eval                                the newest run, at its best
       rlseq eval runs/my-run --checkpoint last
       rlseq eval cartpole-dqn --episodes 500 --seed 7
       rlseq eval policy.onnx --json
 
-    The JSON holds mean_return, std_return (of the population), min_return, max_return, episodes, mean_length,
-    steps_per_second, seed and env_id.
+    The JSON holds mean_return, std_return (of the population), min_return,
+    max_return, episodes, mean_length, steps_per_second, seed and env_id.
     """
     out = Output(as_json, quiet)
-    out.note(f"Playing {episodes} episodes ...")
     with out.working():
         from rlseq.pipeline import evaluate as run
 
+        _announce(out, path, episodes)
         result = run(
             path,
             episodes=episodes,
@@ -89,8 +92,8 @@ def play(
         bool,
         typer.Option(
             "--native",
-            help="Step the environment's own vector version: many times faster with many --envs, but its episodes have no "
-            "seeds of their own, so the result is marked and compares with no other.",
+            help="Step the environment's own vector version: many times faster with many --envs, but its episodes have "
+            "no seeds of their own, so the result is marked and compares with no other.",
         ),
     ] = False,
     render: Annotated[
@@ -100,7 +103,11 @@ def play(
     file: Annotated[
         str | None,
         typer.Option(
-            "--out", metavar="FILE", help="Where the video goes.", show_default="NAME.gif or NAME.mp4", rich_help_panel=OUTPUT
+            "--out",
+            metavar="FILE",
+            help="Where the video goes.",
+            show_default="NAME.gif or NAME.mp4",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     imports: Imports = None,
@@ -114,8 +121,8 @@ def play(
 
     Examples:
 
-      rlseq play                                    the newest run's policy.onnx
-      rlseq play cartpole-dqn --render human        watch it in a window
+      rlseq play                                the newest run's policy.onnx
+      rlseq play cartpole-dqn --render human    watch it in a window
       rlseq play cartpole-dqn --episodes 1 --render gif --out cartpole.gif
       rlseq play policy.onnx --episodes 1000 --envs 64 --native --json
       rlseq play other.onnx --env CartPole-v1 --input obs --action-output q
@@ -126,6 +133,7 @@ def play(
     with out.working():
         from rlseq.pipeline import play as run
 
+        _announce(out, path, episodes)
         result = run(
             path,
             episodes=episodes,
@@ -140,6 +148,12 @@ def play(
             action_output=action_output,
         )
     _show(out, result)
+
+
+def _announce(out: Output, path: str | None, episodes: int) -> None:
+    from rlseq.locate import locate
+
+    out.note(f"Playing {episodes} episode{'s' * (episodes > 1)} with {locate(path).name} ...")
 
 
 def _show(out: Output, result: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,18 +17,25 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 LINE_SECONDS = 3.0
+RATE_SECONDS = 10.0
 
 
 class Sight:
     """The newest numbers of a training.
 
     Args:
-        clock: seconds, for the remaining time.
+        clock: seconds, for the speed and the remaining time.
+
+    Attributes:
+        step: environment steps done.
+        total: of the whole training.
+        rate: environment steps per second over the last ten seconds, evaluations included; None at first.
+        values: the newest point of each curve.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._started: tuple[float, int] | None = None  # (time, step) of the first event after the start
+        self._seen: deque[tuple[float, int]] = deque()  # (time, step), the oldest first
         self.step = self.total = 0
         self.rate: float | None = None
         self.values: dict[str, float] = {}
@@ -38,17 +46,17 @@ class Sight:
         self.values.update({k: v for k, v in event.data.items() if isinstance(v, (int, float)) and "/" in k})
         if event.kind == "start":
             return
-        now = self._clock()
-        if self._started is None:
-            self._started = (now, event.step)
-        if event.kind == "tick":
-            self.rate = event.data.get("time/env_steps_per_second")
-        elif self.rate is None and now > self._started[0] and event.step > self._started[1]:
-            self.rate = (event.step - self._started[1]) / (now - self._started[0])
+        self._seen.append((self._clock(), event.step))
+        (now, step) = self._seen[-1]
+        while len(self._seen) > 2 and self._seen[1][0] <= now - RATE_SECONDS:
+            self._seen.popleft()
+        then, before = self._seen[0]
+        if now > then and step > before:
+            self.rate = (step - before) / (now - then)
 
     @property
     def left(self) -> str:
-        """Time to the last step, at the mean speed so far."""
+        """Time to the last step at this speed."""
         return duration((self.total - self.step) / self.rate) if self.rate else "-:--:--"
 
     def numbers(self) -> str:
@@ -166,7 +174,7 @@ def _bar() -> Progress:
 
     return TwoLines(
         TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-        BarColumn(bar_width=36),
+        BarColumn(bar_width=36, complete_style="cyan", finished_style="cyan"),
         TextColumn("{task.percentage:3.0f}%  {task.fields[left]} left"),
         console=Console(stderr=True, markup=False, highlight=False, emoji=False),
         auto_refresh=False,

@@ -5,41 +5,49 @@ from __future__ import annotations
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
 
-from rlseq.cli.output import Output, duration, number, score, show_list, show_pairs, size, write_json
-from rlseq.cli.params import (
-    Imports,
-    Json,
-    Quiet,
-    complete_env,
-    complete_path,
-    complete_recipe,
-    complete_run,
+from rlseq.cli.everyday import (
+    Amp,
+    Assignments,
+    BatchSize,
+    DeviceFlag,
+    EnvId,
+    Envs,
+    From,
+    Lr,
+    Name,
+    RecipeFlag,
+    Resume,
+    Seed,
+    Seeds,
+    Steps,
+    Threads,
 )
-from rlseq.errors import RlseqError, UsageError
+from rlseq.cli.output import Output, duration, number, score, show_list, show_pairs, size, write_json
+from rlseq.cli.params import Imports, Json, Quiet
+from rlseq.errors import RlseqError, UsageError, nearest
 
 if TYPE_CHECKING:
     from rlseq.pipeline import TrainingResult
-
-START, OPTIONS = "Where to start", "Options (rlseq options lists all)"
 
 
 class TrainGroup(TyperGroup):
     """Knows that a word which is no algorithm is likely an environment."""
 
-    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """As the base class, with a better message."""
         if args and not args[0].startswith("-") and args[0] not in self.commands:
-            known = ", ".join(self.commands)
-            first = next(iter(self.commands))
+            meant = nearest(args[0], self.commands)
+            command = (
+                f"{meant[0]} {shlex.join(args[1:])}" if meant else f"{next(iter(self.commands))} {shlex.join(args)}"
+            )
             raise UsageError(
-                f"rlseq train {args[0]}: the algorithm comes first ({known}). For example: "
-                f"rlseq train {first} {shlex.join(args)}"
+                f"rlseq train {args[0]}: the algorithm comes first, one of {', '.join(self.commands)}. Did you mean: "
+                f"rlseq train {command.strip()}"
             )
         return super().resolve_command(ctx, args)
 
@@ -51,103 +59,12 @@ app = typer.Typer(cls=TrainGroup, no_args_is_help=True, rich_markup_mode="rich")
 def _train() -> None:
     """Train an agent.
 
+    The algorithm comes first, then the environment.
+
     Example:
 
       rlseq train dqn CartPole-v1
     """
-
-
-class Device(StrEnum):
-    """Where the update runs."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-def _everyday(flag: str, text: str, **more: Any) -> Any:
-    """A flag that sets one option; a test compares the text with the option's own."""
-    return typer.Option(flag, help=text, rich_help_panel=OPTIONS, **more)
-
-
-EnvId = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="ENV_ID",
-        help="A gymnasium id, or module:Env-v0 for your own. Not needed with --resume, or if a recipe names it.",
-        autocompletion=complete_env,
-        show_default=False,
-    ),
-]
-Steps = Annotated[int | None, _everyday("--steps", "run.steps: environment steps to train for, over all environments")]
-Seed = Annotated[int | None, _everyday("--seed", "run.seed: seed of weights, exploration, replay and episodes")]
-Seeds = Annotated[
-    str | None,
-    typer.Option(
-        "--seeds",
-        metavar="A:B",
-        help="Train once for each seed from A to B-1 (like a Python slice: 0:5 is five seeds), one after the other.",
-        rich_help_panel=OPTIONS,
-    ),
-]
-DeviceFlag = Annotated[Device | None, _everyday("--device", "engine.device: auto: cuda where there is one, else cpu")]
-Amp = Annotated[
-    bool | None,
-    _everyday(
-        "--amp/--no-amp",
-        "engine.amp: mixed precision; auto: bf16 where the hardware has it, else fp16 with a loss scaler on cuda. --amp is "
-        "auto, --no-amp is off",
-        show_default=False,
-    ),
-]
-Lr = Annotated[float | None, _everyday("--lr", "optim.lr: peak learning rate")]
-BatchSize = Annotated[int | None, _everyday("--batch-size", "replay.batch_size: transitions in one update")]
-Envs = Annotated[int | None, _everyday("--envs", "env.num_envs: environments stepped side by side")]
-Threads = Annotated[
-    int | None, _everyday("--threads", "engine.threads: CPU threads of torch; small networks are fastest with one")
-]
-Name = Annotated[
-    str | None, _everyday("--name", "run.name: name of the run folder; none: environment, seed and time", metavar="NAME")
-]
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Any option: --set dqn.gamma=0.995, --set env.kwargs.gravity=5; repeatable.",
-        rich_help_panel=OPTIONS,
-    ),
-]
-RecipeFlag = Annotated[
-    str,
-    typer.Option(
-        "--recipe",
-        metavar="auto|none|NAME|FILE",
-        help="Option values to begin with. auto: those of the agent that rlseq ships for this environment, if there is one.",
-        rich_help_panel=START,
-        autocompletion=complete_recipe,
-    ),
-]
-Resume = Annotated[
-    str | None,
-    typer.Option(
-        "--resume",
-        metavar="RUN",
-        help="Go on with a run, exactly where it stopped; a finished one with more --steps (the total).",
-        rich_help_panel=START,
-        autocompletion=complete_run,
-    ),
-]
-From = Annotated[
-    str | None,
-    typer.Option(
-        "--from",
-        metavar="RUN",
-        help="Begin a new run with the best weights of another.",
-        rich_help_panel=START,
-        autocompletion=complete_path,
-    ),
-]
 
 
 @app.command("dqn")
@@ -177,15 +94,18 @@ def dqn(
 
       rlseq train dqn CartPole-v1
       rlseq train dqn LunarLander-v3 --steps 300000 --envs 4 --lr 3e-4
-      rlseq train dqn CartPole-v1 --set dqn.gamma=0.98 --set net.hidden=[64,64]
+      rlseq train dqn CartPole-v1 --set dqn.gamma=0.98 --set net.hidden=64,64
       rlseq train dqn CartPole-v1 --seeds 0:5 --json
       rlseq train dqn my_envs:Maze-v0
       rlseq train dqn --resume runs/my-run --steps 100000
       rlseq train dqn CartPole-v1 --from runs/my-run --lr 1e-4
 
-    The run's folder holds the checkpoints, the curves (rlseq board) and policy.onnx. Ctrl-C saves and says how to go on.
-    With --json: the run's summary; with --seeds: runs (a summary each), seeds, and over the runs' final scores
-    mean_return, std_return (of the population), min_return, max_return.
+    The run's folder holds the checkpoints, the curves (rlseq board) and
+    policy.onnx. Ctrl-C saves and says how to go on.
+
+    With --json: the run's summary. With --seeds also: runs (a summary each),
+    seeds, and over the runs' final scores mean_return, std_return (of the
+    population), min_return, max_return.
     """
     from rlseq.config import set_values
 

@@ -27,9 +27,13 @@ class DqnOptions(Options, frozen=True, kw_only=True):
     target_sync_steps: Annotated[
         int, Meta(description="hard: environment steps between copies to the target network", gt=0)
     ] = 1_000
-    tau: Annotated[float, Meta(description="soft: share of the online weights mixed in after an update", gt=0, le=1)] = 0.005
+    tau: Annotated[
+        float, Meta(description="soft: share of the online weights mixed in after an update", gt=0, le=1)
+    ] = 0.005
     epsilon_start: Annotated[float, Meta(description="chance of a random action at the start", ge=0, le=1)] = 1.0
-    epsilon_end: Annotated[float, Meta(description="chance of a random action after the exploration", ge=0, le=1)] = 0.05
+    epsilon_end: Annotated[float, Meta(description="chance of a random action after the exploration", ge=0, le=1)] = (
+        0.05
+    )
     exploration_fraction: Annotated[
         float, Meta(description="share of the run over which epsilon falls linearly", ge=0, le=1)
     ] = 0.2

@@ -1,12 +1,13 @@
 """What DQN learns with: online and target network, loss, and the update step.
 
-Mnih et al. 2015 (doi:10.1038/nature14236) with Double DQN as a switch. Unlike the paper: Adam instead of RMSprop by default,
-updates in bursts, and time limits that bootstrap (a truncated episode is not over).
+Mnih et al. 2015 (doi:10.1038/nature14236) with Double DQN as a switch. Unlike the paper: Adam instead of RMSprop by
+default, updates in bursts, and time limits that bootstrap (a truncated episode is not over).
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,7 +50,7 @@ class DqnLearner:
         self._gradients = Autograd(self.loss, precision, self.device)
         accumulate = options.optim.accumulate
         bounds = [round(k * self.batch_size / accumulate) for k in range(accumulate + 1)]
-        self._cuts = [slice(a, b) for a, b in zip(bounds, bounds[1:], strict=False) if a < b]
+        self._cuts = [slice(a, b) for a, b in itertools.pairwise(bounds) if a < b]
 
     def loss(self, batch: TransitionBatch[Tensor]) -> Loss:
         """The loss of a batch, and the mean value of the actions taken."""

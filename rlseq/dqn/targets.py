@@ -12,7 +12,7 @@ def bootstrap_value(target_q_BA: Tensor, online_q_BA: Tensor | None, legal_BA: T
 
     Args:
         target_q_BA: the target network's values there.
-        online_q_BA: the online network's values there: it chooses the action and the target network values it (Double DQN,
+        online_q_BA: the online network's values there: it chooses the action, the target network values it (Double DQN,
             van Hasselt et al. 2016, arXiv 1509.06461). None: the target network does both (Mnih et al. 2015).
         legal_BA: bool; forbidden actions are never chosen.
     """
@@ -24,7 +24,9 @@ def bootstrap_value(target_q_BA: Tensor, online_q_BA: Tensor | None, legal_BA: T
 
 def td_target(reward_B: Tensor, discount_B: Tensor, value_B: Tensor) -> Tensor:
     """`reward + discount * value`, `[B]`; the discount is 0 where the episode terminated."""
-    assert reward_B.shape == discount_B.shape == value_B.shape, "shapes must agree: broadcasting would be silent nonsense"
+    assert reward_B.shape == discount_B.shape == value_B.shape, (
+        "shapes must agree: broadcasting would be silent nonsense"
+    )
     return reward_B + discount_B * value_B
 
 

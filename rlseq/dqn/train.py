@@ -73,7 +73,9 @@ class DqnTrainer:
         while session.running:
             actions = self.actor.act(envs.obs, epsilon_at(o, step, self.horizon))
             moved = envs.step(actions)
-            replay.add(moved.obs, actions, moved.reward, np.where(moved.terminated, np.float32(0), gamma), moved.next_obs)
+            replay.add(
+                moved.obs, actions, moved.reward, np.where(moved.terminated, np.float32(0), gamma), moved.next_obs
+            )
             before, step = step, step + num_envs
             self._step = step
             self._count_episodes(moved.finished)
@@ -89,8 +91,8 @@ class DqnTrainer:
             return self.learner.burst(self.replay, self._replay_rng, self.options.dqn.updates_per_train)
         except NonFiniteLoss as error:
             raise NonFiniteLoss(
-                f"at environment step {step}, {error}: the training has diverged. The last checkpoint is untouched. Start "
-                f"again with a smaller learning rate (--lr {self.options.optim.lr / 10:g}), or clip gradients "
+                f"at environment step {step}, {error}: the training has diverged. The last checkpoint is untouched. "
+                f"Start again with a smaller learning rate (--lr {self.options.optim.lr / 10:g}), or clip gradients "
                 "(--set optim.clip_norm=1)."
             ) from None
 

@@ -32,7 +32,8 @@ class OptimOptions(Options, frozen=True, kw_only=True):
         Annotated[float, Meta(gt=0)] | None, Meta(description="largest norm of the whole gradient; none: no clipping")
     ] = 10.0
     clip_value: Annotated[
-        Annotated[float, Meta(gt=0)] | None, Meta(description="largest absolute gradient of one weight; none: no clipping")
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(description="largest absolute gradient of one weight; none: no clipping"),
     ] = None
     accumulate: Annotated[
         int, Meta(description="parts into which a batch is cut to save memory; the update stays the same", ge=1)
@@ -49,7 +50,9 @@ class OptimOptions(Options, frozen=True, kw_only=True):
 class EngineOptions(Options, frozen=True, kw_only=True):
     """Where and in which precision the update runs."""
 
-    device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="auto: cuda where there is one, else cpu")] = "auto"
+    device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="auto: cuda where there is one, else cpu")] = (
+        "auto"
+    )
     amp: Annotated[
         Literal["off", "auto", "bf16", "fp16"],
         Meta(description="mixed precision; auto: bf16 where the hardware has it, else fp16 with a loss scaler on cuda"),

@@ -35,8 +35,8 @@ def prepare(options: EngineOptions) -> torch.device:
     torch.set_flush_denormal(True)  # denormals are slow on CPUs, and nothing here needs them
     if options.device == "cuda" and not torch.cuda.is_available():
         raise UsageError(
-            f"engine.device = cuda, but this torch ({torch.__version__}) sees no CUDA device. Use --device cpu, or install a "
-            "CUDA build of torch and check `nvidia-smi`."
+            f"engine.device = cuda, but this torch ({torch.__version__}) sees no CUDA device. Use --device cpu, or "
+            "install a CUDA build of torch and check `nvidia-smi`."
         )
     use_cuda = options.device == "cuda" or (options.device == "auto" and torch.cuda.is_available())
     return torch.device("cuda" if use_cuda else "cpu")
@@ -56,12 +56,20 @@ def choose_precision(amp: str, device: torch.device) -> Precision:
             return Precision(torch.float16, True)
         return Precision(torch.bfloat16, False)
     if amp == "fp16":
-        return Precision(torch.float16, True, "fp16 on a CPU is computed slowly; it is meant for cuda. --amp alone chooses.")
+        return Precision(
+            torch.float16, True, "fp16 on a CPU is computed slowly; it is meant for cuda. --amp alone chooses."
+        )
     if amp == "auto" and not cpu_has_bf16():
         return Precision(
-            None, False, "this CPU has no bfloat16 arithmetic (AVX512-BF16 or AMX): --amp would be slower, so float32 is used."
+            None,
+            False,
+            "this CPU has no bfloat16 arithmetic (AVX512-BF16 or AMX): --amp would be slower, so float32 is used.",
         )
-    note = "" if cpu_has_bf16() else "this CPU has no bfloat16 arithmetic (AVX512-BF16 or AMX): bf16 will be slower than float32."
+    note = (
+        ""
+        if cpu_has_bf16()
+        else "this CPU has no bfloat16 arithmetic (AVX512-BF16 or AMX): bf16 will be slower than float32."
+    )
     return Precision(torch.bfloat16, False, note)
 
 

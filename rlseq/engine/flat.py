@@ -1,8 +1,8 @@
 """A module's parameters and gradients as views of two flat buffers.
 
-For small networks an update is bound by the number of calls, not by arithmetic: with flat buffers the norm, the clipping,
-the optimiser step and the copy to a target network are one call each. Matrices come first, so that weight decay, which
-applies to them only, needs no more than two parameter groups.
+For small networks an update is bound by the number of calls, not by arithmetic: with flat buffers the norm, the
+clipping, the optimiser step and the copy to a target network are one call each. Matrices come first, so that weight
+decay, which applies to them only, needs no more than two parameter groups.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FlatParameters:
             offset += parameter.numel()
 
     def groups(self, weight_decay: float) -> list[dict[str, object]]:
-        """Parameter groups for an optimiser: matrices with decay, the rest without; one group where that is the same."""
+        """Parameter groups for an optimiser: matrices with decay, the rest without; one group if that is the same."""
         ends = [(0, len(self.data), 0.0)]
         if weight_decay > 0:
             ends = [(0, self.matrices, weight_decay), (self.matrices, len(self.data), 0.0)]

@@ -1,8 +1,8 @@
 """Curves: accumulators between two points, and the TensorBoard file that the points go to.
 
-The event file is written with TensorBoard's own record writer, without a thread, and into one file per run: its length is
-known at every checkpoint, so a resumed run cuts off what the interrupted one had logged beyond it and appends. No step can
-stand in the file twice.
+The event file is written with TensorBoard's own record writer, without a thread, and into one file per run: its length
+is known at every checkpoint, so a resumed run cuts off what the interrupted one had logged beyond it and appends. No
+step can stand in the file twice.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class EventLog:
         with explained(self.path, "write"):
             existing = self.path.stat().st_size if self.path.exists() else 0
             if existing < length:
-                raise CorruptFile(f"{self.path} has {existing} bytes, the checkpoint had {length}: it was truncated or replaced.")
+                raise CorruptFile(
+                    f"{self.path} has {existing} bytes, the checkpoint had {length}: it was truncated or replaced."
+                )
             self._file = open(self.path, "ab")  # noqa: SIM115 - open for as long as the run lasts
             self._file.truncate(length)
             self._file.seek(length)

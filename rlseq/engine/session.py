@@ -1,13 +1,14 @@
 """The edges of every training loop: curves, evaluation, early stopping, checkpoints, signals.
 
-A trainer's loop stays on one screen because all it says is `session.advance(n)`; between two edges that is one comparison.
+A trainer's loop stays on one screen because all it says is `session.advance(n)`; between two edges that is one
+comparison.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
 from rlseq.config import RunOptions
 from rlseq.engine.checkpoint import Arrays, Checkpoints, Snapshot
@@ -86,7 +87,23 @@ class Session:
         self._saved_at = self._evaluated_at = -1
         self._seconds_before = self._pause = 0.0
         self._trainee: Trainee
-        self.log: EventLog
+        self._log: EventLog | None = None
+        self._lock: IO[str] | None = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._log is not None:
+            self._log.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    @property
+    def log(self) -> EventLog:
+        """The event file; open from `begin` on."""
+        assert self._log is not None
+        return self._log
 
     def begin(self, trainee: Trainee, numbers: Mapping[str, Any] | None = None) -> None:
         """Start anew, or from the numbers of a checkpoint that the trainee has been loaded from."""
@@ -96,8 +113,9 @@ class Session:
             self.evaluations_without_improvement = numbers["evaluations_without_improvement"]
             self._seconds_before = numbers["seconds"]
             self._saved_at, self._evaluated_at = self.step, numbers["evaluated_at"]
+        self._lock = self.run.lock()
         self.checkpoints.prepare(self.step if numbers is not None else None)
-        self.log = EventLog(self.run.path, 0 if numbers is None else numbers["events_bytes"])
+        self._log = EventLog(self.run.path, 0 if numbers is None else numbers["events_bytes"])
         self._started = self._window_started = time.perf_counter()
         self._window_step = self._tick_step = self._started_step = self.step
         if numbers is None:
@@ -131,9 +149,9 @@ class Session:
     def _edges(self, before: int) -> None:
         if due(before, self.step, self.options.log_every):
             self._log_curves()
-        if due(before, self.step, self.evaluation.every):
+        if due(before, self.step, self.evaluation.every) or not self.running:
             self.evaluate()
-        if due(before, self.step, self.options.checkpoint_every):
+        if due(before, self.step, self.options.checkpoint_every) or not self.running:
             self.save()
         if self.step >= self._tick_step:
             self._tick()
@@ -201,17 +219,15 @@ class Session:
         self.tell("checkpoint", {"path": str(path)})
 
     def finish(self) -> None:
-        """The last evaluation and the last checkpoint of a training that came to its end."""
+        """End a training; its last step was evaluated and saved, unless a callback cut in later."""
         if self._evaluated_at != self.step:
             self.evaluate()
-        self._saved_at = -1  # the checkpoint must know that training ended
-        self.stopped = self.stopped or "all steps done"
         self.save()
+        self.stopped = self.stopped or "all steps done"
         self.tell("end", {"reason": self.stopped})
 
     def _interrupt(self, signum: int) -> None:
         self.save()
-        self.log.close()
         raise Interrupted(
             f"stopped at step {self.step} of {self.options.steps}; everything is saved. Go on with:\n"
             f"  rlseq train {self.algorithm} --resume {self.run.path}",

@@ -2,9 +2,9 @@
 
     gradients -> unscale -> norm -> clip -> schedule -> optimiser
 
-Where the gradients come from is not its business: autograd for any network, or a closed-form kernel for one it fits; both
-write into the same flat buffer. A batch may come in parts (to save memory, or variable in size); each part counts by its
-share of the whole, so the update is that of the whole batch.
+Where the gradients come from is not its business: autograd for any network, or a closed-form kernel for one it fits;
+both write into the same flat buffer. A batch may come in parts (to save memory, or variable in size); each part counts
+by its share of the whole, so the update is that of the whole batch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from rlseq.engine.optimizer import OPTIMIZERS, load_optimizer_arrays, optimizer_
 from rlseq.engine.schedule import lr_factor
 
 Batch = TypeVar("Batch")
-BatchIn = TypeVar("BatchIn", contravariant=True)
 
 
 class Loss(NamedTuple):
@@ -45,7 +44,7 @@ class Part(NamedTuple, Generic[Batch]):
     share: float
 
 
-class Gradients(Protocol[BatchIn]):
+class Gradients(Protocol):
     """Adds the gradient of `scale * share * loss` of a part to the parameters' gradients, and returns the loss."""
 
     def __call__(self, part: Part[Any], scale: Callable[[Tensor], Tensor]) -> Loss: ...
@@ -101,7 +100,7 @@ class UpdateStep:
         self.updates = 0
         self.skipped = 0
 
-    def __call__(self, parts: Sequence[Part[Batch]], gradients: Gradients[Batch]) -> UpdateInfo:
+    def __call__(self, parts: Sequence[Part[Batch]], gradients: Gradients) -> UpdateInfo:
         """One update from all parts of a batch."""
         self.flat.grad.zero_()
         losses = [gradients(part, self.scaler.scale) for part in parts]

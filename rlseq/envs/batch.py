@@ -1,8 +1,8 @@
 """A few environments stepped side by side, without autoreset and without copies.
 
-Resets are explicit: when an episode ends, its true last observation is in `next_obs` and the first one of the next episode
-in `obs`, so no dummy transition can arise. Every episode has a seed of its own. A half-played episode can be rebuilt from
-its seed and actions, which is what makes an exact resume possible.
+Resets are explicit: when an episode ends, its true last observation is in `next_obs` and the first one of the next
+episode in `obs`, so no dummy transition can arise. Every episode has a seed of its own. A half-played episode can be
+rebuilt from its seed and actions, which is what makes an exact resume possible.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class EnvBatch:
         )
 
     def step(self, actions: np.ndarray) -> Step:
-        """Apply actions `[N]` (indices from 0) to the active environments; those that finish begin their next episode."""
+        """Apply actions `[N]` (indices from 0) to the active environments; a finished one begins its next episode."""
         before, after = self.obs, self._spare
         finished: list[Episode] = []
         for i, action in enumerate(actions.tolist()):
@@ -190,9 +190,9 @@ class EnvBatch:
                 continue
             if not inexact:
                 raise ResumeMismatch(
-                    f"environment {i} ({self.envs[i]}): replaying its half-played episode gave other observations, so it "
-                    "keeps state that its seed does not set. Try --set env.fresh=true in a new run; or accept an inexact "
-                    "resume, which begins that episode anew: --set run.inexact_resume=true"
+                    f"environment {i} ({self.envs[i]}): replaying its half-played episode gave other observations, so "
+                    "it keeps state that its seed does not set. Try --set env.fresh=true in a new run; or accept an "
+                    "inexact resume, which begins that episode anew: --set run.inexact_resume=true"
                 )
             self._begin(i, self.obs)
             renewed.append(i)

@@ -13,7 +13,7 @@ class EnvOptions(Options, frozen=True, kw_only=True):
     """Which environment, and how many of it."""
 
     id: Annotated[str, Meta(description="gymnasium id (CartPole-v1), or module:Env-v0 for your own")] = ""
-    kwargs: Annotated[dict[str, Any], Meta(description="arguments of the environment's constructor")] = {}
+    kwargs: Annotated[dict[str, Any], Meta(description="arguments of the environment's constructor")] = {}  # noqa: RUF012
     imports: Annotated[
         tuple[str, ...], Meta(description="modules that register the environment; only ever typed by the user")
     ] = ()
@@ -47,6 +47,6 @@ class EvalOptions(Options, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.seed == self.final_seed:
             raise ValueError(
-                f"eval.seed and eval.final_seed are both {self.seed}: the final score would use the episodes that chose "
-                "the checkpoint. Give them different values."
+                f"eval.seed and eval.final_seed are both {self.seed}: the final score would use the episodes that "
+                "chose the checkpoint. Give them different values."
             )

@@ -87,8 +87,8 @@ def maker(spec: EnvSpec, *, typed_imports: Sequence[str] = (), render_mode: str 
         )
     if spec.id.endswith(FACTORY):
         raise UsageError(
-            f"the environment {spec.id} was made by a function in Python, which a file cannot hold: pass that function as "
-            "env=... from Python, or name a registered environment with --env ID."
+            f"the environment {spec.id} was made by a function in Python, which a file cannot hold: pass that function "
+            "as env=... from Python, or name a registered environment with --env ID."
         )
     import_modules(typed_imports)
     if spec.id not in gym.registry and set(spec.imports) - set(typed_imports):
@@ -102,9 +102,7 @@ def maker(spec: EnvSpec, *, typed_imports: Sequence[str] = (), render_mode: str 
         kwargs = dict(spec.kwargs)
         if render_mode is not None:
             kwargs["render_mode"] = render_mode
-        return gym.make(
-            spec.id, max_episode_steps=spec.max_episode_steps, disable_env_checker=True, **kwargs
-        )
+        return gym.make(spec.id, max_episode_steps=spec.max_episode_steps, disable_env_checker=True, **kwargs)
 
     _try(make, spec, render_mode)
     return make
@@ -112,7 +110,9 @@ def maker(spec: EnvSpec, *, typed_imports: Sequence[str] = (), render_mode: str 
 
 def _try(make: MakeEnv, spec: EnvSpec, render_mode: str | None) -> None:
     if not spec.id:
-        raise UsageError("no environment given. For example: rlseq train dqn CartPole-v1. `rlseq list envs` lists them.")
+        raise UsageError(
+            "no environment given. For example: rlseq train dqn CartPole-v1. `rlseq list envs` lists them."
+        )
     if spec.id not in gym.registry:
         raise UsageError(_unknown_id(spec.id))
     try:
@@ -122,7 +122,8 @@ def _try(make: MakeEnv, spec: EnvSpec, render_mode: str | None) -> None:
     except TypeError as error:
         if spec.kwargs:
             raise UsageError(
-                f"{spec.id} does not take env.kwargs {spec.kwargs}: {error}. It takes: {', '.join(_arguments(spec.id))}."
+                f"{spec.id} does not take env.kwargs {spec.kwargs}: {error}. "
+                f"It takes: {', '.join(_arguments(spec.id))}."
             ) from error
         raise RlseqError(f"{spec.id} could not be made: {type(error).__name__}: {error}") from error
     except Exception as error:

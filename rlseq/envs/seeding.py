@@ -1,4 +1,5 @@
-"""Seeds: every episode, and every random stream, has its own, derived from few numbers by `numpy.random.SeedSequence`."""
+"""Seeds: every episode, and every random stream, has its own, derived from few numbers by
+`numpy.random.SeedSequence`."""
 
 from __future__ import annotations
 

@@ -46,7 +46,13 @@ def _leaves(space: gym.Space, path: tuple[str | int, ...], env_id: str) -> Itera
         _check_one_hot(sum(sizes), space, env_id)
         starts = tuple(int(n) for n in np.ravel(space.start))
         yield Leaf(
-            name=name, path=path, kind="multi_discrete", shape=space.nvec.shape, dtype="int64", sizes=sizes, starts=starts
+            name=name,
+            path=path,
+            kind="multi_discrete",
+            shape=space.nvec.shape,
+            dtype="int64",
+            sizes=sizes,
+            starts=starts,
         )
     elif isinstance(space, spaces.MultiBinary):
         yield Leaf(name=name, path=path, kind="multi_binary", shape=tuple(space.shape), dtype="int8")
@@ -66,7 +72,9 @@ def _box(space: spaces.Box, name: str, path: tuple[str | int, ...], env_id: str)
     # ONNX Runtime has few kernels for wide unsigned integers.
     dtype = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}.get(dtype, dtype)
     image = space.dtype == np.uint8 and bool(np.all(space.low == 0)) and bool(np.all(space.high == 255))
-    return Leaf(name=name, path=path, kind="box", shape=tuple(space.shape), dtype=dtype, scale=1 / 255 if image else 1.0)
+    return Leaf(
+        name=name, path=path, kind="box", shape=tuple(space.shape), dtype=dtype, scale=1 / 255 if image else 1.0
+    )
 
 
 def _check_one_hot(width: int, space: gym.Space, env_id: str) -> None:
@@ -92,8 +100,8 @@ def action_spec(space: gym.Space, env_id: str) -> ActionSpec:
         )
     elif isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
         fix = (
-            "Number the combinations and offer them as one Discrete action, with gymnasium.wrappers.TransformAction and "
-            "numpy.unravel_index."
+            "Number the combinations and offer them as one Discrete action, with gymnasium.wrappers.TransformAction "
+            "and numpy.unravel_index."
         )
     else:
         fix = "Only Discrete actions work."

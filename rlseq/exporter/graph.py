@@ -1,5 +1,5 @@
-"""A network as an ONNX file that plays alone: raw observation in, action and action values out, the policy's description
-inside.
+"""A network as an ONNX file that plays alone: raw observation in, action and action values out, the policy's
+description inside.
 
 torch's exporter (torch.onnx.export, dynamo) is used as it is and its traces are removed: it writes source lines and
 absolute paths of the exporting machine into the metadata of every node.
@@ -13,6 +13,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import onnx
 import torch
@@ -53,14 +54,16 @@ def build_graph(net: QNetwork, spec: PolicySpec, opset: int = DEFAULT_OPSET) -> 
     """
     if opset not in OPSETS:
         raise UsageError(f"--opset {opset} is not supported: choose {OPSETS[0]} to {OPSETS[-1]}.")
-    examples = [torch.zeros((EXAMPLE_BATCH, *leaf.shape), dtype=getattr(torch, leaf.dtype)) for leaf in spec.observation]
+    examples = [
+        torch.zeros((EXAMPLE_BATCH, *leaf.shape), dtype=getattr(torch, leaf.dtype)) for leaf in spec.observation
+    ]
     for leaf, example in zip(spec.observation, examples, strict=True):
         if leaf.starts:
             example.view(EXAMPLE_BATCH, -1)[:] = torch.tensor(leaf.starts)
     examples += [torch.from_numpy(leaf.zeros(EXAMPLE_BATCH)) for leaf in spec.state]
     batch = torch.export.Dim("batch")
     axes = [{0: batch} for _ in spec.observation] + [{leaf.shape.index(-1): batch} for leaf in spec.state]
-    names = [leaf.name for leaf in (*spec.observation, *spec.state)]
+    names = [leaf.name for leaf in spec.observation] + [leaf.name for leaf in spec.state]
     try:
         with _quiet(), torch.no_grad():
             program = torch.onnx.export(
@@ -87,7 +90,11 @@ def _quiet() -> Iterator[None]:
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -130,7 +137,9 @@ def write_graph(model: onnx.ModelProto, path: Path) -> None:
     """
     opset = max(entry.version for entry in model.opset_import if entry.domain == "")
     if opset > OPSETS[-1] or model.ir_version > MAX_IR:
-        raise RlseqError(f"the exporter wrote opset {opset}, IR {model.ir_version}; at most {OPSETS[-1]}, {MAX_IR} were asked for.")
+        raise RlseqError(
+            f"the exporter wrote opset {opset}, IR {model.ir_version}; at most {OPSETS[-1]}, {MAX_IR} were asked for."
+        )
     if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer):
         raise RlseqError("the exporter put weights into a second file; one file was asked for.")
     onnx.checker.check_model(model, full_check=True)
@@ -138,5 +147,5 @@ def write_graph(model: onnx.ModelProto, path: Path) -> None:
     write_atomic(path, lambda file: _write(file, data))
 
 
-def _write(file: io.IOBase, data: bytes) -> None:
+def _write(file: IO[bytes], data: bytes) -> None:
     file.write(data)

@@ -90,9 +90,7 @@ def check_parity(
     }
 
 
-def compare_values(
-    network: TorchPolicy, exported: OnnxPolicy, observations: Sequence[np.ndarray]
-) -> tuple[float, int]:
+def compare_values(network: TorchPolicy, exported: OnnxPolicy, observations: Sequence[np.ndarray]) -> tuple[float, int]:
     """Largest difference of values over all batch sizes, and how many actions differ (all of them in ties).
 
     Raises:
@@ -107,14 +105,16 @@ def compare_values(
     error = float(np.abs(expected - got).max())
     allowed = TOLERANCE * max(1.0, float(np.abs(expected).max()))
     if not error <= allowed:
-        raise ParityError(f"the exported graph's values differ by up to {error:.3g} from the network's; allowed is {allowed:.3g}.")
+        raise ParityError(
+            f"the exported graph's values differ by up to {error:.3g} from the network's; allowed is {allowed:.3g}."
+        )
     differing = expected.argmax(axis=1) != got.argmax(axis=1)
     wrong = differing & (gap(expected) > 2 * error)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise ParityError(
-            f"the exported graph chose another action for {int(wrong.sum())} of {len(expected)} observations; the first has "
-            f"the values {expected[row].tolist()} (network) and {got[row].tolist()} (graph)."
+            f"the exported graph chose another action for {int(wrong.sum())} of {len(expected)} observations; the "
+            f"first has the values {expected[row].tolist()} (network) and {got[row].tolist()} (graph)."
         )
     return error, int(differing.sum())
 
@@ -129,14 +129,17 @@ def compare_episodes(network: TorchPolicy, trace: Trace, other: Trace, error: fl
     same_actions = trace.actions[:steps] == other.actions[:steps]
     for episode in np.flatnonzero(trace.returns != other.returns):
         step = int(np.argmin(same_actions[:, episode]))  # the first difference
-        if not all(np.array_equal(a[step, episode], b[step, episode]) for a, b in zip(trace.obs, other.obs, strict=True)):
+        if not all(
+            np.array_equal(a[step, episode], b[step, episode]) for a, b in zip(trace.obs, other.obs, strict=True)
+        ):
             continue  # the environment itself parted before any action did: it is not a function of its seed
         at = tuple(leaf[step, episode][None] for leaf in trace.obs)
         apart = float(gap(values(network, at))[0])
         if same_actions[step, episode] or apart > 2 * error:
             raise ParityError(
-                f"episode {episode} has return {trace.returns[episode]:g} with the network and {other.returns[episode]:g} "
-                f"with the exported graph; they parted at step {step}, where the two best values are {apart:.3g} apart."
+                f"episode {episode} has return {trace.returns[episode]:g} with the network and "
+                f"{other.returns[episode]:g} with the exported graph; they parted at step {step}, "
+                f"where the two best values are {apart:.3g} apart."
             )
     return int((trace.returns == other.returns).sum())
 

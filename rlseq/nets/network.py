@@ -8,6 +8,7 @@ Shapes: B batch, F features of the encoded observation, A actions.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -53,7 +54,7 @@ class MlpCore(nn.Module):
         super().__init__()
         widths = [num_features, *options.hidden]
         layers: list[nn.Module] = []
-        for width_in, width_out in zip(widths, widths[1:], strict=False):
+        for width_in, width_out in itertools.pairwise(widths):
             layers += [nn.Linear(width_in, width_out), ACTIVATIONS[options.activation]()]
         self.layers = nn.Sequential(*layers)
         self.num_features = widths[-1]

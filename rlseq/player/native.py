@@ -46,8 +46,8 @@ def rollout_native(policy: Policy[Any], spec: PolicySpec, *, episodes: int, seed
         raise
     except Exception as error:
         raise EnvironmentFailed(
-            f"the native version of {spec.env.id} raised {type(error).__name__}: {error}. This is the environment's own "
-            "code; play without --native."
+            f"the native version of {spec.env.id} raised {type(error).__name__}: {error}. This is the environment's "
+            "own code; play without --native."
         ) from error
     finally:
         env.close()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -121,8 +123,6 @@ def video_writer(path: Path, fps: float) -> Iterator[Add]:
                 yield checked
                 if not shape:
                     raise RlseqError(f"{path}: the environment rendered no frame.")
-            if not temporary.exists() or not temporary.stat().st_size:
-                raise RlseqError(f"{path} could not be written: ffmpeg gave up (its messages stand above).")
             os.replace(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -152,28 +152,37 @@ def _gif(path: Path, fps: float) -> Iterator[Add]:
 @contextlib.contextmanager
 def _mp4(path: Path, fps: float) -> Iterator[Add]:
     ffmpeg = require("imageio_ffmpeg", "writing an MP4")
-    writer = None
+    path.touch()  # a folder that is missing or not writable is reported in our own words
+    process: subprocess.Popen[bytes] | None = None
 
     def add(frame: np.ndarray) -> None:
-        nonlocal writer
+        nonlocal process
         height, width = frame.shape[:2]
         # The colour format yuv420p, which every player knows, has one colour for two by two pixels.
         even = np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
-        if writer is None:
-            writer = ffmpeg.write_frames(
-                str(path),
-                (even.shape[1], even.shape[0]),
-                fps=fps,
-                quality=8,
-                macro_block_size=2,
-                ffmpeg_log_level="error",
-                output_params=["-movflags", "+faststart"],
-            )
-            writer.send(None)
-        writer.send(np.ascontiguousarray(even))
+        if process is None:
+            process = _ffmpeg(ffmpeg.get_ffmpeg_exe(), path, even.shape[1], even.shape[0], fps, log)
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has given up: its exit code and message are read at the end
+            process.stdin.write(np.ascontiguousarray(even).data)
 
-    try:
-        yield add
-    finally:
-        if writer is not None:
-            writer.close()
+    with tempfile.TemporaryFile() as log:
+        try:
+            yield add
+            if process is not None:
+                process.communicate()
+                log.seek(0)
+                if process.returncode:
+                    raise RlseqError(f"ffmpeg could not write the film: {log.read().decode(errors='replace').strip()}")
+        finally:
+            if process is not None and process.poll() is None:
+                process.kill()
+                process.communicate()
+
+
+def _ffmpeg(program: str, path: Path, width: int, height: int, fps: float, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start ffmpeg; it reads raw frames from its standard input."""
+    source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-"]
+    target = ["-pix_fmt", "yuv420p", "-crf", "18", "-movflags", "+faststart", str(path)]
+    command = [program, "-y", "-loglevel", "error", *source, *target]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log)

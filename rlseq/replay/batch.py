@@ -29,7 +29,7 @@ class TransitionBatch(NamedTuple, Generic[Array]):
     discount: Array
     next_obs: tuple[Array, ...]
     weight: Array | None = None
-    index: Array | None = None
+    index: Array | None = None  # type: ignore[assignment]  # hides tuple.index, as the field's own word
     next_legal: Array | None = None
 
     def map(self, function: Callable[[Array], Other]) -> TransitionBatch[Other]:

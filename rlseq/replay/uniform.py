@@ -1,7 +1,7 @@
 """Uniform replay memory (Lin 1992): a ring of transitions in preallocated arrays of the environment's own dtypes.
 
-The true successor observation is stored with each transition, and the discount with which it bootstraps: gamma^k after k
-steps, 0 after a termination, not after a truncation. So a sample needs no knowledge of episodes, gamma or n.
+The true successor observation is stored with each transition, and the discount with which it bootstraps: gamma^k after
+k steps, 0 after a termination, not after a truncation. So a sample needs no knowledge of episodes, gamma or n.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class UniformReplay:
         needed, available = replay_bytes(capacity, leaves), available_memory()
         if available is not None and needed > available:
             raise UsageError(
-                f"a replay of {capacity} transitions takes {needed / 2**30:.2f} GiB, and {available / 2**30:.2f} GiB are "
-                f"free. Try --set replay.capacity={max(1, int(capacity * available / needed * 0.8))}."
+                f"a replay of {capacity} transitions takes {needed / 2**30:.2f} GiB, and {available / 2**30:.2f} GiB "
+                f"are free. Try --set replay.capacity={max(1, int(capacity * available / needed * 0.8))}."
             )
         self.capacity = capacity
         self.size = 0
@@ -66,9 +66,7 @@ class UniformReplay:
             action, reward, discount, num = action[skip:], reward[skip:], discount[skip:], self.capacity
             start = (start + skip) % self.capacity
         end = start + num
-        where: slice | np.ndarray = (
-            slice(start, end) if end <= self.capacity else np.arange(start, end) % self.capacity
-        )
+        where: slice | np.ndarray = slice(start, end) if end <= self.capacity else np.arange(start, end) % self.capacity
         for target, source in zip(self._obs, obs, strict=True):
             target[where] = source
         for target, source in zip(self._next_obs, next_obs, strict=True):

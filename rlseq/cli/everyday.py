@@ -1,0 +1,106 @@
+"""The arguments and flags of `rlseq train`; an everyday flag's text is its option's own (tested)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from rlseq.cli.params import complete_env, complete_path, complete_recipe, complete_run
+
+START, OPTIONS = "Where to start", "Options (rlseq options lists all)"
+
+
+class Device(StrEnum):
+    """Where the update runs."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+def _everyday(flag: str, text: str, **more: Any) -> Any:
+    """A flag that sets one option; a test compares the text with the option's own."""
+    return typer.Option(flag, help=text, rich_help_panel=OPTIONS, **more)
+
+
+EnvId = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="ENV_ID",
+        help="A gymnasium id, or module:Env-v0 for your own. Not needed with --resume, or if a recipe names it.",
+        autocompletion=complete_env,
+        show_default=False,
+    ),
+]
+Steps = Annotated[int | None, _everyday("--steps", "run.steps: environment steps to train for, over all environments")]
+Seed = Annotated[int | None, _everyday("--seed", "run.seed: seed of weights, exploration, replay and episodes")]
+Seeds = Annotated[
+    str | None,
+    typer.Option(
+        "--seeds",
+        metavar="A:B",
+        help="Train once for each seed from A to B-1 (like a Python slice: 0:5 is five seeds), one after the other.",
+        rich_help_panel=OPTIONS,
+    ),
+]
+DeviceFlag = Annotated[Device | None, _everyday("--device", "engine.device: auto: cuda where there is one, else cpu")]
+Amp = Annotated[
+    bool | None,
+    _everyday(
+        "--amp/--no-amp",
+        "engine.amp: mixed precision; auto: bf16 where the hardware has it, else fp16 with a loss scaler on cuda. "
+        "--amp is auto, --no-amp is off",
+        show_default=False,
+    ),
+]
+Lr = Annotated[float | None, _everyday("--lr", "optim.lr: peak learning rate")]
+BatchSize = Annotated[int | None, _everyday("--batch-size", "replay.batch_size: transitions in one update")]
+Envs = Annotated[int | None, _everyday("--envs", "env.num_envs: environments stepped side by side")]
+Threads = Annotated[
+    int | None, _everyday("--threads", "engine.threads: CPU threads of torch; small networks are fastest with one")
+]
+Name = Annotated[
+    str | None,
+    _everyday("--name", "run.name: name of the run folder; none: environment, seed and time", metavar="NAME"),
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any option: --set dqn.gamma=0.995, --set env.kwargs.gravity=5; repeatable.",
+        rich_help_panel=OPTIONS,
+    ),
+]
+RecipeFlag = Annotated[
+    str,
+    typer.Option(
+        "--recipe",
+        metavar="auto|none|NAME|FILE",
+        help="Option values to begin with. auto: those of the agent that rlseq ships for this environment, if any.",
+        rich_help_panel=START,
+        autocompletion=complete_recipe,
+    ),
+]
+Resume = Annotated[
+    str | None,
+    typer.Option(
+        "--resume",
+        metavar="RUN",
+        help="Go on with a run, exactly where it stopped; a finished one with more --steps (the total).",
+        rich_help_panel=START,
+        autocompletion=complete_run,
+    ),
+]
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="RUN",
+        help="Begin a new run with the best weights of another.",
+        rich_help_panel=START,
+        autocompletion=complete_path,
+    ),
+]

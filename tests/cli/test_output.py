@@ -1,0 +1,93 @@
+"""How numbers, tables and JSON look."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rlseq.cli.output import Output, duration, number, say, score, show_list, show_pairs, size, write_json
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (500.0, "500"),
+        (482.25, "482.2"),
+        (-1234.56, "-1234.6"),
+        (9.394, "9.39"),
+        (9.0, "9"),
+        (0.8, "0.8"),
+        (0.01234, "0.0123"),
+        (-0.00001, "0"),
+        (0, "0"),
+        (100, "100"),
+        (None, "-"),
+        (float("nan"), "-"),
+        (float("inf"), "-"),
+        (True, "-"),
+    ],
+)
+def test_numbers(value: Any, text: str) -> None:
+    assert number(value) == text
+
+
+def test_scores() -> None:
+    assert score({"mean_return": 482.25, "std_return": 31.0}) == "482.2 ± 31"
+    assert score({}) == score({"mean_return": None}) == "-"
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (272_670, "266.3 KiB"), (2**20, "1.0 MiB"), (3 * 2**30, "3.0 GiB")],
+)
+def test_sizes(num_bytes: int, text: str) -> None:
+    assert size(num_bytes) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00:00"), (59.6, "0:01:00"), (3_600, "1:00:00"), (90_061, "25:01:01")])
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_markup_of_users_is_text(capsys: pytest.CaptureFixture[str]) -> None:
+    show_pairs({"run": "[red]a[/red] :smile:"})
+    show_list(["name"], [["[bold]b"]])
+    assert capsys.readouterr().out == "run  [red]a[/red] :smile:\nname\n[bold]b\n"
+
+
+def test_long_values_fold_and_lists_in_a_pipe_do_not(capsys: pytest.CaptureFixture[str]) -> None:
+    show_pairs({"run": "x" * 100})
+    lines = capsys.readouterr().out.splitlines()
+    assert [len(line) for line in lines] == [80, 30]
+    show_list(["name", "n"], [["x" * 100, "1"]], right=("n",))
+    assert capsys.readouterr().out.splitlines()[1] == "x" * 100 + "  1"
+
+
+def test_messages_are_not_wrapped_and_plain_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    say("y" * 200, "red", "Error")
+    assert capsys.readouterr().err == f"Error: {'y' * 200}\n"
+
+
+def test_what_json_cannot_hold_is_null(capsys: pytest.CaptureFixture[str]) -> None:
+    write_json({"a": float("nan"), "b": [1.5, (float("inf"), {"c": -float("inf")})], 3: "ü"})
+    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [1.5, [None, {"c": None}]], "3": "ü"}
+
+
+def test_notes_and_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+    for quiet in (False, True):
+        out = Output(quiet=quiet)
+        out.note("a note")
+        out.warn("a warning")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "a note\nWarning: a warning\nWarning: a warning\n"
+
+
+def test_only_json_keeps_stdout_free(capsys: pytest.CaptureFixture[str]) -> None:
+    for as_json in (False, True):
+        with Output(as_json).working():
+            print("from elsewhere")
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("from elsewhere\n", "from elsewhere\n")

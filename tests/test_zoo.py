@@ -1,0 +1,74 @@
+"""The shipped agents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlseq import zoo
+from rlseq.config import read_recipe
+from rlseq.errors import UsageError
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of agents: one whole, one with a recipe only, and two things that are no agents."""
+    for name, env_id in (("cartpole-dqn", "CartPole-v1"), ("acrobot-dqn", "Acrobot-v1")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "recipe.toml").write_text(f'algorithm = "dqn"\nenv.id = "{env_id}"\n')
+    (tmp_path / "cartpole-dqn" / "policy.onnx").write_bytes(b"onnx")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "README.md").write_text("agents")
+    monkeypatch.setattr(zoo, "agents_folder", lambda: tmp_path)
+    return tmp_path
+
+
+def test_the_agents_stand_beside_the_package_or_inside_an_installed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "rlseq"
+    package.mkdir()
+    monkeypatch.setattr(zoo, "__file__", str(package / "zoo.py"))
+    assert zoo.agents_folder() == tmp_path / "agents"
+    (package / "_agents").mkdir()
+    assert zoo.agents_folder() == package / "_agents"
+
+
+def test_agents_are_the_folders_with_a_recipe(agents: Path) -> None:
+    found = zoo.agents()
+    assert list(found) == ["acrobot-dqn", "cartpole-dqn"]
+    agent = found["cartpole-dqn"]
+    assert agent.folder == agents / "cartpole-dqn"
+    assert agent.policy.read_bytes() == b"onnx"
+    assert (agent.recipe.name, agent.card.name) == ("recipe.toml", "card.md")
+    assert not found["acrobot-dqn"].policy.exists()
+
+
+def test_no_folder_no_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zoo, "agents_folder", lambda: tmp_path / "none")
+    assert zoo.agents() == {}
+    assert zoo.recipe_for("CartPole-v1", "dqn") is None
+
+
+def test_the_recipe_of_an_environment(agents: Path) -> None:
+    found = zoo.recipe_for("Acrobot-v1", "dqn")
+    assert found is not None and found.name == "acrobot-dqn"
+    assert zoo.recipe_for("Acrobot-v1", "seq") is None
+    assert zoo.recipe_for("acrobot-v1", "dqn") is None  # ids are case-sensitive, as in gymnasium
+    assert zoo.recipe_for("MountainCar-v0", "dqn") is None
+
+
+def test_a_broken_recipe_is_named(agents: Path) -> None:
+    (agents / "acrobot-dqn" / "recipe.toml").write_text("algorithm =")
+    with pytest.raises(UsageError, match="recipe acrobot-dqn: .*recipe.toml is not valid TOML"):
+        zoo.recipe_for("CartPole-v1", "dqn")
+
+
+def test_every_shipped_agent_has_a_policy_and_is_found_by_its_environment() -> None:
+    for agent in zoo.agents().values():
+        recipe = read_recipe(agent.recipe, agent.name)
+        assert zoo.recipe_for(recipe.values["env"]["id"], recipe.algorithm) is not None
+        assert agent.policy.is_file()
