@@ -44,7 +44,9 @@ def test_nothing_is_the_newest_run(place: Path) -> None:
 
 def test_nothing_without_runs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLSEQ_RUNS", str(place / "elsewhere"))
-    with pytest.raises(UsageError, match="there is no run in .*elsewhere yet. Begin with: rlseq train dqn CartPole-v1"):
+    with pytest.raises(
+        UsageError, match=r"there is no run in .*elsewhere yet. Begin with: rlseq train dqn CartPole-v1"
+    ):
         locate(None)
 
 
@@ -73,7 +75,7 @@ def test_an_agent_by_name_or_folder(place: Path) -> None:
 
 
 def test_an_agent_without_policy_says_how_to_train_it() -> None:
-    with pytest.raises(RlseqError, match="acrobot-dqn has no policy.onnx.*rlseq train dqn --recipe .*recipe.toml"):
+    with pytest.raises(RlseqError, match=r"acrobot-dqn has no policy.onnx.*rlseq train dqn --recipe .*recipe.toml"):
         locate("acrobot-dqn")
 
 
@@ -121,9 +123,9 @@ def test_what_is_like_nothing_gets_no_guess() -> None:
 
 def test_a_missing_file(place: Path) -> None:
     (place / "policy.onnx").write_bytes(b"")
-    with pytest.raises(UsageError, match="there is no file polcy.onnx. Did you mean policy.onnx"):
+    with pytest.raises(UsageError, match=r"there is no file polcy.onnx. Did you mean policy.onnx"):
         locate("polcy.onnx")
-    with pytest.raises(UsageError, match="there is no file nowhere/policy.onnx. PATH may be"):
+    with pytest.raises(UsageError, match=r"there is no file nowhere/policy.onnx. PATH may be"):
         locate("nowhere/policy.onnx")
 
 

@@ -63,7 +63,7 @@ def test_the_recipe_of_an_environment(agents: Path) -> None:
 
 def test_a_broken_recipe_is_named(agents: Path) -> None:
     (agents / "acrobot-dqn" / "recipe.toml").write_text("algorithm =")
-    with pytest.raises(UsageError, match="recipe acrobot-dqn: .*recipe.toml is not valid TOML"):
+    with pytest.raises(UsageError, match=r"recipe acrobot-dqn: .*recipe.toml is not valid TOML"):
         zoo.recipe_for("CartPole-v1", "dqn")
 
 

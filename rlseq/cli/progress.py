@@ -134,8 +134,8 @@ class Bar:
         """A line above the bar."""
         from rich.text import Text
 
-        prefix = Text(f"{label}: ", style=f"bold {colour}") if label else Text()
-        self._progress.console.print(prefix + Text(text, style="" if label or not colour else colour), soft_wrap=True)
+        line = Text.assemble((f"{label}: ", f"bold {colour}"), text) if label else Text(text, style=colour or "")
+        self._progress.console.print(line, soft_wrap=True)
 
 
 class Nothing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ Cli = Callable[..., Result]
 
 @pytest.fixture
 def cli(place: Path) -> Cli:
-    """`cli("eval", "--json")` runs a command; the result has exit_code, stdout, stderr."""
+    """`cli("eval --json")` or `cli("eval", path)` runs a command; the result has exit_code, stdout, stderr."""
 
     def run(*words: Any) -> Result:
-        return CliRunner().invoke(app, [str(word) for word in words], prog_name="rlseq")
+        typed = shlex.split(words[0]) if len(words) == 1 else [str(word) for word in words]
+        return CliRunner().invoke(app, typed, prog_name="rlseq")
 
     return run
 

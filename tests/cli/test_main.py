@@ -83,14 +83,14 @@ def test_a_command_is_needed(cli: Cli, words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("evall", "No such command 'evall'. Did you mean 'eval'?"),
+        ("evall", "No such command 'evall'"),
         ("eval --episodes many", "(typed: many)"),
         ("eval --episodes=many", "(typed: many)"),
         ("eval --episodes 0", "Invalid value for '--episodes'"),
         ("eval --seed -1", "Invalid value for '--seed'"),
         ("play --envs 0", "Invalid value for '--envs'"),
         ("play --render video", "(typed: video)"),
-        ("play --episode 3", "(Possible options: --episodes"),
+        ("play --episode 3", "--episodes"),
         ("board --port 99999", "Invalid value for '--port'"),
         ("list everything", "everything"),
         ("train dqn A B", "unexpected extra argument"),
@@ -98,10 +98,10 @@ def test_a_command_is_needed(cli: Cli, words: tuple[str, ...]) -> None:
     ],
 )
 def test_wrong_usage(cli: Cli, words: str, message: str) -> None:
-    result = cli(*words.split())
+    result = cli(words)
     failed(result, 2, message, "Usage: rlseq")
     assert result.stdout == ""
-    error = cli(*words.split(), "--json")
+    error = cli(words + " --json")
     assert only_json(error)["exit_code"] == 2
 
 
@@ -113,7 +113,7 @@ def test_wrong_usage(cli: Cli, words: str, message: str) -> None:
     ],
 )
 def test_the_algorithm_comes_first(cli: Cli, words: str, meant: str) -> None:
-    failed(cli(*words.split()), 2, "the algorithm comes first", f"Did you mean: {meant}\n")
+    failed(cli(words), 2, "the algorithm comes first", f"Did you mean: {meant}\n")
 
 
 def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
@@ -196,7 +196,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 
 def test_a_terminal_that_cannot_show_a_sign(tmp_path: Path) -> None:
     process = rlseq("list", "nos±uch", env={"PYTHONIOENCODING": "ascii"}, cwd=tmp_path)
-    out, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "UnicodeEncodeError" not in err
 

@@ -42,7 +42,9 @@ def test_a_group_and_one_option(cli: Cli) -> None:
     [("gamma", "dqn.gamma"), ("dqn.gama", "dqn.gamma"), ("optin", "optim"), ("env.lr", "optim.lr"), ("Dqn", "dqn")],
 )
 def test_the_nearest_is_offered(cli: Cli, name: str, hint: str) -> None:
-    failed(cli("options", name), 2, f"there is no option or group {name!r}. Did you mean {hint}", "The groups: run, env,")
+    failed(
+        cli("options", name), 2, f"there is no option or group {name!r}. Did you mean {hint}", "The groups: run, env,"
+    )
 
 
 def test_every_default_as_shown_can_stand_in_a_recipe() -> None:

@@ -40,13 +40,22 @@ def test_scores() -> None:
 
 @pytest.mark.parametrize(
     ("num_bytes", "text"),
-    [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (272_670, "266.3 KiB"), (2**20, "1.0 MiB"), (3 * 2**30, "3.0 GiB")],
+    [
+        (0, "0 bytes"),
+        (1023, "1023 bytes"),
+        (1024, "1.0 KiB"),
+        (272_670, "266.3 KiB"),
+        (2**20, "1.0 MiB"),
+        (3 * 2**30, "3.0 GiB"),
+    ],
 )
 def test_sizes(num_bytes: int, text: str) -> None:
     assert size(num_bytes) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00:00"), (59.6, "0:01:00"), (3_600, "1:00:00"), (90_061, "25:01:01")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00:00"), (59.6, "0:01:00"), (3_600, "1:00:00"), (90_061, "25:01:01")]
+)
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 

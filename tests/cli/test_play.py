@@ -64,8 +64,8 @@ def policy(place: Path) -> Path:
 def test_what_eval_is_given(cli: Cli, given: Any) -> None:
     cli("eval", "x.onnx")
     cli(
-        *"eval x.onnx --episodes 7 --seed 5 --checkpoint last --envs 3 --import a --import b --env m:E-v0 --input o "
-        "--input p --action-output q".split()
+        "eval x.onnx --episodes 7 --seed 5 --checkpoint last --envs 3 --import a --import b --env m:E-v0 --input o "
+        "--input p --action-output q"
     )
     assert given[0] == (
         "x.onnx",
@@ -97,7 +97,7 @@ def test_what_eval_is_given(cli: Cli, given: Any) -> None:
 
 def test_what_play_is_given(cli: Cli, given: Any) -> None:
     cli("play", "x.onnx")
-    cli(*"play x.onnx --episodes 7 --seed 5 --envs 3 --native --render gif --out y.gif".split())
+    cli("play x.onnx --episodes 7 --seed 5 --envs 3 --native --render gif --out y.gif")
     assert (given[0][1]["episodes"], given[0][1]["num_envs"], given[0][1]["native"]) == (10, 1, False)
     assert (given[0][1]["render"], given[0][1]["out"]) == (None, None)
     assert (given[1][1]["episodes"], given[1][1]["num_envs"], given[1][1]["native"]) == (7, 3, True)
@@ -136,7 +136,7 @@ def test_checkpoints(cli: Cli, given: Any, command: str) -> None:
 
 
 def test_export(cli: Cli, given: Any) -> None:
-    result = cli(*"export x.onnx --out y.onnx --opset 20 --checkpoint last --import a".split())
+    result = cli("export x.onnx --out y.onnx --opset 20 --checkpoint last --import a")
     assert given == [("x.onnx", {"out": "y.onnx", "opset": 20, "checkpoint": "last", "imports": ["a"]})]
     assert "size      2.0 KiB\n" in result.stdout
     assert "values    differ by at most 1.6e-07 on 1503 observations (batches of 1, 7, 64)\n" in result.stdout
@@ -179,7 +179,7 @@ def test_native(cli: Cli, policy: Path) -> None:
     ],
 )
 def test_what_does_not_go_together(cli: Cli, policy: Path, words: str, message: str) -> None:
-    failed(cli(*words.split()), 2, message)
+    failed(cli(words), 2, message)
 
 
 def test_another_environment_does_not_fit(cli: Cli, policy: Path) -> None:

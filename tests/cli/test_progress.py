@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -113,39 +112,40 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    """Stderr is a terminal of 80 columns."""
+def terminal(monkeypatch: pytest.MonkeyPatch, kind: str = "xterm") -> Terminal:
+    """Make stderr a terminal of 80 columns (not in a fixture: pytest would put its own stderr back)."""
     stream = Terminal()
     monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("TERM", kind)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    yield stream
+    return stream
 
 
-def test_a_bar_on_a_terminal(terminal: Terminal) -> None:
+def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = terminal(monkeypatch)
     with progress(Output()) as watch:
         watch(event("start", 0, environment="Cart[red]Pole"))
         watch(event("tick", 100))
         watch(event("progress", 250, train__return=20.0, train__epsilon=0.25))
         watch(event("warning", 250, message="it is [slow]"))
-    text = terminal.getvalue()
+    text = stream.getvalue()
     assert "environment  Cart[red]Pole" in text
     assert "250/1000" in text and " 25%" in text
     assert "return 20  epsilon 0.25" in text
-    assert "Warning: \x1b[0mit is [slow]" in text
-    assert text.endswith("\x1b[2K") or "\x1b[?25h" in text  # the bar is gone, the cursor is back
+    assert "\x1b[1;33mWarning: \x1b[0mit is [slow]\n" in text
+    assert text.endswith("\x1b[?25h\r\x1b[1A\x1b[2K\x1b[1A\x1b[2K")  # the cursor is back, the bar's two lines are gone
 
 
-def test_no_bar_on_a_terminal_that_cannot_draw_it(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "dumb")
+def test_no_bar_on_a_terminal_that_cannot_draw_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = terminal(monkeypatch, "dumb")
     with progress(Output()) as watch:
         watch(event("evaluation", 250, eval__return_mean=1.0, eval__return_std=0.0))
-    assert terminal.getvalue() == "step 250/1000  evaluation 1 ± 0\n"
+    assert stream.getvalue() == "step 250/1000  evaluation 1 ± 0\n"
 
 
-def test_the_bar_is_drawn_by_events_not_by_a_thread(terminal: Terminal) -> None:
+def test_the_bar_is_drawn_by_events_not_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal(monkeypatch)
     with module._bar() as bar:
         assert not bar.live.auto_refresh
         Bar(bar)

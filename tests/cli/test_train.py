@@ -151,7 +151,9 @@ def test_seeds_are_a_slice(text: str, seeds: list[int]) -> None:
 
 @pytest.mark.parametrize("text", ["", "3", ":3", "3:", "3:3", "4:3", "-1:3", "0:3:1", "a:b", "0,3", "0.5:2"])
 def test_wrong_seeds(cli: Cli, given: Given, text: str) -> None:
-    failed(cli("train", "dqn", "X-v0", f"--seeds={text}"), 2, f"--seeds {text}: write A:B", "--seeds 0:5 is 0, 1, 2, 3, 4")
+    failed(
+        cli("train", "dqn", "X-v0", f"--seeds={text}"), 2, f"--seeds {text}: write A:B", "--seeds 0:5 is 0, 1, 2, 3, 4"
+    )
     assert given == []
 
 

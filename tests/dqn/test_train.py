@@ -201,7 +201,7 @@ def test_a_nan_loss_stops_with_the_step_and_keeps_the_last_good_checkpoint(runs_
 
 
 def test_a_nan_observation_stops_with_its_name(runs_here: Path) -> None:
-    with pytest.raises(Exception, match="NaN|nan") as caught:
+    with pytest.raises(Exception, match=r"NaN|nan") as caught:
         small(env="toy/Nan-v0")
     assert type(caught.value).__module__ == "rlseq.errors"
 

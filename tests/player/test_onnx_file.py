@@ -323,7 +323,7 @@ def mutated(data: bytes, rng: np.random.Generator) -> bytes:
             bytes_[at] ^= 1 << int(rng.integers(8))
         elif kind == 1:
             bytes_[at] = int(rng.choice([0, 1, 0x7F, 0x80, 0xFF]))
-        elif kind == 2:
+        elif kind == 2 and len(bytes_) > 2 * size:
             del bytes_[at : at + size]
         elif kind == 3:
             bytes_[at:at] = bytes_[at : at + size]
