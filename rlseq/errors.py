@@ -15,7 +15,6 @@ EXTRA_OF = {
     "tensorboard": "train",
     "onnx": "train",
     "onnxscript": "train",
-    "imageio": "video",
     "imageio_ffmpeg": "video",
     "PIL": "video",
     "Box2D": "box2d",

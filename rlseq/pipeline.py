@@ -176,7 +176,14 @@ def play(
     if out is not None and render not in ("gif", "mp4"):
         raise UsageError(f"--out {out}: only a video is written to a file; add --render gif or --render mp4.")
     mode = None if render is None else "human" if render == "human" else "rgb_array"
-    policy, make = _player(found, imports, env, inputs, action_output, render_mode=mode)
+    policy, make = _player(found, imports, env, inputs, action_output)
+    if mode is not None:
+        from rlseq.player.video import render_fps
+
+        render_fps(
+            make, policy.spec.env.id, mode
+        )  # refuses an environment that has no such mode, and says which it has
+        policy, make = _player(found, imports, env, inputs, action_output, render_mode=mode)
     if native:
         from rlseq.player.native import rollout_native
 

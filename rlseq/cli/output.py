@@ -66,10 +66,6 @@ class Output:
         if not self.quiet:
             say(text)
 
-    def warn(self, text: str) -> None:
-        """A warning, on stderr; not even --quiet hides it."""
-        say(text, "yellow", "Warning")
-
 
 def console(*, wide: bool = False) -> Console:
     """The console of stdout. It takes all text literally: nothing a user named can be markup.
