@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 from rlseq.version import __version__
 
 if TYPE_CHECKING:
+    from rlseq.events import Event
     from rlseq.pipeline import evaluate, export, load, train
     from rlseq.player.rollout import rollout
 
-__all__ = ["__version__", "evaluate", "export", "load", "rollout", "train"]
+__all__ = ["Event", "__version__", "evaluate", "export", "load", "rollout", "train"]
 
 _WHERE = {
+    "Event": "rlseq.events",
     "evaluate": "rlseq.pipeline",
     "export": "rlseq.pipeline",
     "load": "rlseq.pipeline",

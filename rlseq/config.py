@@ -250,11 +250,15 @@ def _readings(value: Any, field: Field) -> Iterator[Any]:
         except tomllib.TOMLDecodeError:
             with contextlib.suppress(ValueError):
                 yield float(value)  # .5, which TOML does not take for a number
-        if "," in value:
+        if typing.get_origin(_bare(field.type)) is tuple:  # 64,64 or 64 for [64, 64] or [64]
             yield next(_readings(Typed(f"[{value.strip('[]()')}]"), field._replace(type=Any)))
         yield str(value)
     else:
         yield value
+
+
+def _bare(kind: Any) -> Any:
+    return typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
 
 
 def _all_finite(value: Any) -> bool:

@@ -12,6 +12,7 @@ from rlseq import runs
 from rlseq.dqn.config import DqnTraining
 from rlseq.envs.make import MakeEnv, env_spec, maker, spaces_of, split_id
 from rlseq.errors import require
+from rlseq.files import sha256_file
 from rlseq.resolve import read_options
 from rlseq.spec import PolicySpec
 from rlseq.version import __version__
@@ -112,3 +113,17 @@ def spec_with(spec: PolicySpec, run: runs.Run, checkpoint: Path, score: Mapping[
     lineage = [*run.lineage(), {"step": "export", "checkpoint": int(checkpoint.name), "rlseq_version": __version__}]
     kept = ("mean_return", "std_return", "min_return", "max_return", "episodes", "mean_length", "seed")
     return msgspec.structs.replace(spec, lineage=tuple(lineage), scores={key: score[key] for key in kept})
+
+
+def policy_record(run: runs.Run, checkpoint: Path, parity: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run's summary says of its exported policy."""
+    file = run.policy
+    return {
+        "policy": {
+            "file": file.name,
+            "checkpoint": int(checkpoint.name),
+            "bytes": file.stat().st_size,
+            "sha256": sha256_file(file),
+        },
+        "parity": dict(parity),
+    }

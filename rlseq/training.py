@@ -14,11 +14,10 @@ from rlseq.dqn.config import DqnTraining
 from rlseq.envs.make import FACTORY, MakeEnv, env_spec, maker, spaces_of, split_id
 from rlseq.errors import Interrupted, UsageError
 from rlseq.events import Callback
-from rlseq.files import sha256_file
 from rlseq.machine import describe_machine
 from rlseq.resolve import given_values, read_options, resolve_new, resolve_resumed
 from rlseq.spec import PolicySpec
-from rlseq.trained import export_network, load_network, score_network, spec_with
+from rlseq.trained import export_network, load_network, policy_record, score_network, spec_with
 from rlseq.version import __version__
 
 if TYPE_CHECKING:
@@ -209,8 +208,7 @@ def _finish(plan: Plan, trainer: DqnTrainer, session: Session, run: runs.Run) ->
         "best_step": best["step"],
         "best_evaluation": best["score"],
         "training_seconds": round(session.seconds, 3),
-        "policy": {"file": run.policy.name, "bytes": run.policy.stat().st_size, "sha256": sha256_file(run.policy)},
-        "parity": parity,
+        **policy_record(run, checkpoint, parity),
     }
     session.log.hparams(
         dict(_flat(msgspec.to_builtins(plan.options))),

@@ -118,6 +118,17 @@ def test_export_of_another_checkpoint_and_opset(trained: Path, tmp_path: Path) -
     assert "steps_per_second" not in spec.scores  # latencies belong to a machine, not to a file
 
 
+def test_a_new_export_into_the_run_is_what_its_summary_describes() -> None:
+    run = runs.Run(small(name="again").run)
+    before = run.policy.read_bytes()
+    export("again", opset=21)
+    summary = run.summary()
+    assert summary is not None
+    assert run.policy.read_bytes() != before
+    assert summary["policy"]["sha256"] == sha256_file(run.policy)
+    assert summary["steps"] == 600
+
+
 def test_a_moved_file_plays_alone(trained: Path, tmp_path: Path) -> None:
     copy = tmp_path / "alone" / "agent.onnx"
     copy.parent.mkdir()
@@ -253,7 +264,7 @@ def test_an_unwritable_folder_and_a_full_disk(tmp_path: Path, monkeypatch: pytes
 
 def test_damaged_and_foreign_files(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "none.onnx").write_bytes(b"this is no ONNX file")
-    with pytest.raises(RlseqError, match="none.onnx"):
+    with pytest.raises(RlseqError, match=r"none\.onnx"):
         play(tmp_path / "none.onnx")
     model = onnx.load(trained / "policy.onnx")
     for entry in model.metadata_props:
@@ -352,7 +363,7 @@ def test_cuda_without_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_public_api_is_this_list() -> None:
-    assert rlseq.__all__ == ["__version__", "evaluate", "export", "load", "rollout", "train"]
+    assert rlseq.__all__ == ["Event", "__version__", "evaluate", "export", "load", "rollout", "train"]
     assert all(callable(getattr(rlseq, name)) for name in rlseq.__all__ if name != "__version__")
     with pytest.raises(AttributeError, match="no attribute 'prune'"):
         rlseq.prune  # noqa: B018

@@ -71,6 +71,7 @@ def rollout_video(
         MissingExtra: the package that writes the file is not installed.
         RlseqError: as `rollout` and `video_writer`.
     """
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # films need no screen, and SDL complains where there is none
     fps = render_fps(make, policy.spec.env.id, "rgb_array")
     with video_writer(path, fps) as add:
         return rollout(

@@ -26,9 +26,7 @@ from tests.training import SMALL, assert_same_run, command, curves, merged, sett
 def runs_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RLSEQ_RUNS", str(tmp_path))
     # What follows the training is tested elsewhere, and takes longer than these trainings do.
-    monkeypatch.setattr(
-        "rlseq.training.export_network", lambda net, spec, path, make: {"bytes": path.write_bytes(b"")}
-    )
+    monkeypatch.setattr("rlseq.training.export_network", lambda net, spec, path, make: {"bytes": path.write_bytes(b"")})
     return tmp_path
 
 
