@@ -130,7 +130,12 @@ def evaluate(
     policy, make = _player(found, imports, env, inputs, action_output)
     spec = policy.spec
     played = rollout(
-        policy, make, episodes=episodes, seed=seed, num_envs=num_envs or EVALUATION_ENVS, fresh=spec.env.fresh
+        policy,
+        make,
+        episodes=episodes,
+        seed=seed,
+        num_envs=EVALUATION_ENVS if num_envs is None else num_envs,
+        fresh=spec.env.fresh,
     )
     return played.summary(seed, spec.env.id)
 

@@ -46,21 +46,20 @@ def score_network(
     num_envs: int | None = None,
 ) -> dict[str, Any]:
     """Greedy episodes; by default those of the final score."""
-    import torch
-
+    from rlseq.engine.device import cpu_threads
     from rlseq.nets.policy import TorchPolicy
     from rlseq.player.rollout import rollout
 
-    torch.set_num_threads(options.engine.threads)
     seed = options.eval.final_seed if seed is None else seed
-    played = rollout(
-        TorchPolicy(net, spec),
-        make,
-        episodes=episodes or options.eval.final_episodes,
-        seed=seed,
-        num_envs=num_envs or options.eval.num_envs,
-        fresh=options.env.fresh,
-    )
+    with cpu_threads(options.engine.threads):
+        played = rollout(
+            TorchPolicy(net, spec),
+            make,
+            episodes=options.eval.final_episodes if episodes is None else episodes,
+            seed=seed,
+            num_envs=options.eval.num_envs if num_envs is None else num_envs,
+            fresh=options.env.fresh,
+        )
     return played.summary(seed, spec.env.id)
 
 

@@ -75,6 +75,13 @@ def run_training(
     plan: Plan, init_from: str | Path | None, callbacks: Sequence[Callback]
 ) -> tuple[runs.Run, dict[str, Any]]:
     """Begin or resume, loop, finish. Returns the run and its summary."""
+    from rlseq.engine.device import cpu_threads
+
+    with cpu_threads(plan.options.engine.threads):
+        return _run(plan, init_from, callbacks)
+
+
+def _run(plan: Plan, init_from: str | Path | None, callbacks: Sequence[Callback]) -> tuple[runs.Run, dict[str, Any]]:
     from rlseq.dqn.train import DqnTrainer
     from rlseq.engine.session import Session
 
@@ -161,10 +168,9 @@ def _begin(plan: Plan, trainer: DqnTrainer, session: Session, manifest: dict[str
     renewed = trainer.load(checkpoint, manifest)
     numbers = manifest["numbers"]["session"]
     session.begin(trainer, numbers)
-    extended = plan.options.run.steps > stored.run.steps
-    if numbers["stopped"] and not extended:
-        session.stopped = numbers["stopped"]  # it was killed between its end and its export
-    if extended or plan.options != stored:
+    if numbers["total_steps"] == plan.options.run.steps:
+        session.stopped = numbers["stopped"]  # it was killed between its early end and its export
+    if plan.options != stored:
         (run.path / "summary.json").unlink(missing_ok=True)
         run.write("config.json", {**run.config(), "options": msgspec.to_builtins(plan.options)})
     if renewed:

@@ -80,7 +80,7 @@ class DqnLearner:
         statistics = torch.empty(num_updates, len(STATISTICS), device=self.device)
         done = 0
         for k in range(num_updates):
-            batch = big.map(lambda array, k=k: array[k * size : (k + 1) * size])  # type: ignore[misc]
+            batch = big.rows(slice(k * size, (k + 1) * size))
             info = self.update_step(self._parts(batch), self._gradients)
             if info.skipped:
                 continue
@@ -97,10 +97,7 @@ class DqnLearner:
     def _parts(self, batch: TransitionBatch[Tensor]) -> list[Part[TransitionBatch[Tensor]]]:
         if len(self._cuts) == 1:
             return [Part(batch, 1.0)]
-        return [
-            Part(batch.map(lambda array, cut=cut: array[cut]), (cut.stop - cut.start) / self.batch_size)  # type: ignore[misc]
-            for cut in self._cuts
-        ]
+        return [Part(batch.rows(cut), (cut.stop - cut.start) / self.batch_size) for cut in self._cuts]
 
     def _checked(self, statistics: Tensor) -> np.ndarray:
         rows = statistics.cpu().numpy().astype(np.float64)

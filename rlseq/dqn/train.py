@@ -12,7 +12,7 @@ from rlseq.dqn.actor import EpsilonGreedy, epsilon_at
 from rlseq.dqn.config import DqnTraining
 from rlseq.dqn.learner import STATISTICS, DqnLearner
 from rlseq.engine.checkpoint import Arrays, Snapshot
-from rlseq.engine.device import choose_precision, prepare
+from rlseq.engine.device import choose_device, choose_precision
 from rlseq.engine.metrics import Means
 from rlseq.engine.session import Evaluation, Session, due
 from rlseq.envs.batch import EnvBatch, Episode
@@ -39,7 +39,7 @@ class DqnTrainer:
 
     def __init__(self, options: DqnTraining, spec: PolicySpec, make: MakeEnv) -> None:
         run, self.options, self.spec, self._make = options.run, options, spec, make
-        self.device = prepare(options.engine)
+        self.device = choose_device(options.engine)
         self.precision = choose_precision(options.engine.amp, self.device)
         self.horizon = run.horizon or run.steps
         net = build_network(options, spec).to(self.device)

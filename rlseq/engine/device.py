@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -25,13 +26,23 @@ class Precision(NamedTuple):
     note: str = ""
 
 
-def prepare(options: EngineOptions) -> torch.device:
-    """Set threads and denormal handling, and choose the device.
+@contextlib.contextmanager
+def cpu_threads(number: int) -> Iterator[None]:
+    """Let torch use this many threads for a while: a library must not change what its caller has set."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def choose_device(options: EngineOptions) -> torch.device:
+    """Choose the device, and have denormal numbers flushed to zero.
 
     Raises:
         UsageError: cuda was asked for and there is none.
     """
-    torch.set_num_threads(options.threads)
     torch.set_flush_denormal(True)  # denormals are slow on CPUs, and nothing here needs them
     if options.device == "cuda" and not torch.cuda.is_available():
         raise UsageError(

@@ -209,6 +209,7 @@ class Session:
                 "evaluations_without_improvement": self.evaluations_without_improvement,
                 "evaluated_at": self._evaluated_at,
                 "stopped": self.stopped,
+                "total_steps": self.options.steps,
                 "seconds": self.seconds,
                 "events_bytes": self.log.length(),
             },

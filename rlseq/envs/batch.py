@@ -200,7 +200,10 @@ class EnvBatch:
 
     def _rebuilt(self, i: int, state: dict[str, np.ndarray]) -> bool:
         for action in state[f"actions.{i}"].tolist():
-            observation, reward, terminated, truncated, _ = self.envs[i].step(action + self._start)
+            try:
+                observation, reward, terminated, truncated, _ = self.envs[i].step(action + self._start)
+            except Exception as error:
+                raise self._failure(i, error, f"step({action + self._start}), replayed for a resume") from error
             if terminated or truncated:
                 return False
             self._actions[i].append(action)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 Array = TypeVar("Array")
 Other = TypeVar("Other")
@@ -48,3 +48,11 @@ class TransitionBatch(NamedTuple, Generic[Array]):
             index=optional(self.index),
             next_legal=optional(self.next_legal),
         )
+
+    def rows(self, which: slice) -> TransitionBatch[Array]:
+        """The transitions of a slice; views where the arrays allow it."""
+
+        def cut(array: Any) -> Any:
+            return array[which]
+
+        return self.map(cut)

@@ -211,6 +211,28 @@ def test_an_early_stopped_run_is_not_resumed_by_mistake() -> None:
     assert small(resume=run, steps=800).summary["steps"] == 300  # the next evaluation reaches the target again
 
 
+def test_an_extended_early_stop_that_is_killed_goes_on() -> None:
+    """The reason for which it once stopped must not end the extended run."""
+    run = small({"eval": {"patience": 1}}, env="toy/Constant-v0", name="early").run
+    assert runs.Run(run).checkpoint("last").name == "300"
+    with pytest.raises(Crash):
+        small(resume=run, steps=800, callbacks=[crash_at(350)])
+    assert runs.Run(run).checkpoint("last").name == "300"
+    assert small(resume=run).summary["steps"] == 450  # the next evaluation, again without improvement
+
+
+def test_torch_keeps_the_threads_that_the_caller_had_set() -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        small(name="threads", threads=1)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_another_configuration_is_refused_by_name() -> None:
     with pytest.raises(Crash):
         small(name="crashed", callbacks=[crash_at(300)])
