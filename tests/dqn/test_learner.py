@@ -1,0 +1,156 @@
+"""What an update of DQN does."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from rlseq.config import Layer, resolve
+from rlseq.dqn.config import DqnTraining
+from rlseq.dqn.learner import DqnLearner
+from rlseq.engine.device import Precision
+from rlseq.errors import NonFiniteLoss
+from rlseq.nets.config import NetOptions
+from rlseq.nets.network import NetInput, QNetwork, seeded
+from rlseq.replay.uniform import UniformReplay
+from rlseq.spec import Leaf
+
+LEAF = Leaf(name="obs", shape=(3,))
+PLAIN = Precision(None, False)
+
+
+def replay(size: int = 40, seed: int = 0) -> UniformReplay:
+    rng = np.random.default_rng(seed)
+    memory = UniformReplay(size, (LEAF,))
+    obs, next_obs = rng.normal(size=(2, size, 3)).astype(np.float32)
+    discount = rng.choice(np.float32([0, 0.9]), size)
+    memory.add((obs,), rng.integers(0, 2, size), rng.normal(size=size).astype(np.float32), discount, (next_obs,))
+    return memory
+
+
+def learner(precision: Precision = PLAIN, **changes: Any) -> DqnLearner:
+    tree = {"replay": {"batch_size": 8}, "optim": {"lr": 0.01, "clip_norm": None, **changes.pop("optim", {})}}
+    options = resolve(DqnTraining, Layer("test", {**tree, "dqn": changes}))
+    net = seeded(0, lambda: QNetwork((LEAF,), 2, NetOptions(hidden=(6,))))
+    return DqnLearner(net, options, total_updates=100, precision=precision)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("loss", ["huber", "mse"])
+def test_a_burst_equals_a_naive_loop(double: bool, loss: str) -> None:
+    """Ordinary parameters, one batch at a time, targets written out: the same losses and weights."""
+    ours, memory = learner(double=double, loss=loss), replay()
+    net, target = copy.deepcopy(ours.net), copy.deepcopy(ours.target)
+    for p in net.parameters():
+        p.grad = None
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    rows = ours.burst(memory, np.random.default_rng(5), 4)
+    index = np.random.default_rng(5).integers(0, 40, 4 * 8)
+    for k in range(4):
+        i = index[k * 8 : (k + 1) * 8]
+        a = {name: torch.from_numpy(array[i]) for name, array in memory.arrays.items()}
+        with torch.no_grad():
+            choice = (net if double else target)(NetInput((a["next_obs.0"],)))[0].argmax(dim=1)
+            value = target(NetInput((a["next_obs.0"],)))[0][torch.arange(8), choice]
+            y = a["reward"] + a["discount"] * value
+        q = net(NetInput((a["obs.0"],)))[0][torch.arange(8), a["action"]]
+        error = F.smooth_l1_loss(q, y) if loss == "huber" else F.mse_loss(q, y)
+        optimizer.zero_grad()
+        error.backward()
+        optimizer.step()
+        assert rows[k, 0] == pytest.approx(error.item(), rel=1e-5)
+        assert rows[k, 2] == pytest.approx(q.mean().item(), rel=1e-4)
+    for p, r in zip(ours.net.parameters(), net.parameters(), strict=True):
+        torch.testing.assert_close(p, r, rtol=1e-4, atol=1e-6)
+
+
+def test_accumulated_parts_give_the_same_update() -> None:
+    whole, parts = learner(optim={"name": "sgd"}), learner(optim={"name": "sgd", "accumulate": 3})
+    a, b = (x.burst(replay(), np.random.default_rng(0), 5) for x in (whole, parts))
+    np.testing.assert_allclose(a, b, rtol=1e-5)
+    torch.testing.assert_close(whole.update_step.flat.data, parts.update_step.flat.data, rtol=1e-5, atol=1e-6)
+
+
+def test_hard_and_soft_targets() -> None:
+    hard = learner()
+    before = copy.deepcopy(hard.target.state_dict())
+    hard.burst(replay(), np.random.default_rng(0), 2)
+    assert all(torch.equal(hard.target.state_dict()[name], before[name]) for name in before)
+    hard.sync_target()
+    assert all(torch.equal(hard.target.state_dict()[n], value) for n, value in hard.net.state_dict().items())
+    soft = learner(target_update="soft", tau=0.25)
+    start = copy.deepcopy(soft.target.state_dict())
+    soft.burst(replay(), np.random.default_rng(0), 1)
+    for name, value in soft.net.state_dict().items():
+        torch.testing.assert_close(soft.target.state_dict()[name], start[name] + 0.25 * (value - start[name]))
+
+
+def test_the_target_is_a_still_evaluated_copy_and_its_buffers_follow() -> None:
+    """R14."""
+
+    class WithBuffer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q = QNetwork((LEAF,), 2, NetOptions(hidden=(4,)))
+            self.register_buffer("seen", torch.zeros(1))
+
+        def forward(self, inputs: NetInput, state: Any = ()) -> Any:
+            return self.q(inputs, state)
+
+    options = resolve(DqnTraining, Layer("test", {"replay": {"batch_size": 8}}))
+    ours = DqnLearner(WithBuffer(), options, total_updates=1, precision=PLAIN)  # type: ignore[arg-type]
+    assert not ours.target.training
+    assert not any(p.requires_grad for p in ours.target.parameters())
+    held = {p.data_ptr() for group in ours.update_step.optimizer.param_groups for p in group["params"]}
+    assert held == {ours.update_step.flat.data.data_ptr()}
+    ours.net.seen.fill_(3.0)  # type: ignore[union-attr,operator]
+    assert float(ours.target.seen) == 0  # type: ignore[arg-type]
+    ours.sync_target()
+    assert float(ours.target.seen) == 3  # type: ignore[arg-type]
+
+
+def test_a_skipped_fp16_update_moves_no_target_and_leaves_no_row() -> None:
+    """T4."""
+    ours, memory = learner(Precision(torch.float16, True), target_update="soft", tau=0.5, loss="mse"), replay()
+    memory.arrays["reward"].fill(1e30)  # its gradient overflows fp16
+    before = ours._target_flat.data.clone()
+    rows = ours.burst(memory, np.random.default_rng(0), 3)
+    assert rows.shape == (0, 3)
+    assert ours.update_step.skipped == 3
+    assert ours.update_step.updates == 0
+    assert torch.equal(ours._target_flat.data, before)
+
+
+def test_a_nan_is_named_with_its_update() -> None:
+    ours, memory = learner(), replay()
+    ours.burst(memory, np.random.default_rng(0), 7)
+    memory.arrays["reward"].fill(np.nan)
+    with pytest.raises(NonFiniteLoss, match="update 8 gave loss nan"):
+        ours.burst(memory, np.random.default_rng(0), 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_mixed_precision_stays_near_float32(dtype: torch.dtype) -> None:
+    full, mixed = learner(), learner(Precision(dtype, dtype == torch.float16))
+    a, b = (x.burst(replay(), np.random.default_rng(0), 10) for x in (full, mixed))
+    np.testing.assert_allclose(a[:, 0], b[:, 0], rtol=0.1)
+    assert mixed.update_step.flat.data.dtype == torch.float32
+    assert not np.array_equal(a, b)
+
+
+def test_state_goes_on_bit_for_bit() -> None:
+    a, b = learner(target_update="soft"), learner(target_update="soft")
+    a.burst(replay(), np.random.default_rng(0), 5)
+    arrays, numbers = a.state()
+    arrays, model = ({k: v.copy() for k, v in x.items()} for x in (arrays, a.model()))
+    b.load_model(model, "test")
+    b.load_state(arrays, numbers, "test")
+    rows = [x.burst(replay(), np.random.default_rng(1), 5) for x in (a, b)]
+    np.testing.assert_array_equal(*rows)
+    assert torch.equal(a._target_flat.data, b._target_flat.data)
