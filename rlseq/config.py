@@ -204,7 +204,7 @@ def _unknown(source: str, path: str, prefix: str, groups: Mapping[str, Any], kno
     # The nearest name: a sibling first, else the same last word in another group.
     last = path.rpartition(".")[2]
     elsewhere = [name for name in known if name.rpartition(".")[2] == last]
-    hint = f" Did you mean {elsewhere[0]}?" if elsewhere else did_you_mean(path, [*siblings, *known])
+    hint = f" Did you mean {elsewhere[0]}?" if elsewhere else did_you_mean(path, [*siblings, *known], count=1)
     table = f"rlseq options {group}" if prefix else "rlseq options"
     return f"{source}: unknown option {path!r}.{hint} `{table}` lists what there is."
 

@@ -84,9 +84,9 @@ def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
     return [by_lower[name] for name in found]
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` Did you mean a, b?`, or an empty string when nothing is near."""
-    names = nearest(word, known)
+def did_you_mean(word: str, known: Iterable[str], count: int = 3) -> str:
+    """` Did you mean a or b?`, or an empty string when nothing is near."""
+    names = nearest(word, known, count)
     return f" Did you mean {' or '.join(names)}?" if names else ""
 
 

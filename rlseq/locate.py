@@ -27,6 +27,21 @@ class Located(NamedTuple):
     path: Path
     run: Run | None
 
+    def policy_file(self) -> Path:
+        """The `.onnx` file.
+
+        Raises:
+            RlseqError: a run that was not exported yet.
+        """
+        if self.run is None:
+            return self.path
+        if not self.run.policy.exists():
+            raise RlseqError(
+                f"{self.run.path} has no policy.onnx yet: its training did not end. Export its best checkpoint: "
+                f"rlseq export {self.run.path}"
+            )
+        return self.run.policy
+
 
 def locate(path: str | Path | None) -> Located:
     """Find what the user means.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 from rlseq.envs.make import MakeEnv, import_modules, maker, split_id
-from rlseq.errors import RlseqError, UsageError, did_you_mean, require
+from rlseq.errors import UsageError, did_you_mean, require
 from rlseq.events import Callback
 from rlseq.locate import Located, locate
 from rlseq.resolve import TREES
@@ -223,7 +223,7 @@ def _player(
     env_id, more = split_id(env) if isinstance(env, str) else (None, ())
     typed = [*imports, *more]
     import_modules(typed)
-    policy = load_onnx(policy_file(found), env_id=env_id, inputs=inputs, action_output=action_output)
+    policy = load_onnx(found.policy_file(), env_id=env_id, inputs=inputs, action_output=action_output)
     if callable(env):
         return policy, env
     spec = policy.spec.env if env_id is None else msgspec.structs.replace(policy.spec.env, id=env_id)
@@ -292,20 +292,4 @@ def load(
 
     env_id, more = split_id(env) if env is not None else (None, ())
     import_modules([*imports, *more])
-    return load_onnx(policy_file(locate(path)), env_id=env_id, inputs=inputs, action_output=action_output)
-
-
-def policy_file(found: Located) -> Path:
-    """The `.onnx` file of a run, agent or file.
-
-    Raises:
-        RlseqError: a run that was not exported yet.
-    """
-    if found.run is None:
-        return found.path
-    if not found.run.policy.exists():
-        raise RlseqError(
-            f"{found.run.path} has no policy.onnx yet: its training did not end. Export its best checkpoint: "
-            f"rlseq export {found.run.path}"
-        )
-    return found.run.policy
+    return load_onnx(locate(path).policy_file(), env_id=env_id, inputs=inputs, action_output=action_output)

@@ -170,6 +170,9 @@ def _begin(plan: Plan, trainer: DqnTrainer, session: Session, manifest: dict[str
     session.begin(trainer, numbers)
     if numbers["total_steps"] == plan.options.run.steps:
         session.stopped = numbers["stopped"]  # it was killed between its early end and its export
+    if plan.options.run.steps != stored.run.steps:
+        extension = {"step": "extend", "env_steps": plan.options.run.steps, "rlseq_version": __version__}
+        run.write("lineage.json", {"steps": [*run.lineage(), extension]})
     if plan.options != stored:
         (run.path / "summary.json").unlink(missing_ok=True)
         run.write("config.json", {**run.config(), "options": msgspec.to_builtins(plan.options)})

@@ -196,6 +196,8 @@ def test_a_finished_run_is_extended() -> None:
     result = small(resume=run, steps=900)
     assert result.summary["steps"] == 900
     assert runs.Run(run).config()["options"]["run"]["steps"] == 900
+    steps = [(step["step"], step.get("env_steps")) for step in runs.Run(run).lineage()]
+    assert steps == [("train", 600), ("extend", 900)]
     assert max(step for step, *_ in curves(run)) == 900
     # The schedules had run their course: epsilon stays where it was.
     epsilon = {step: value for step, tag, value in curves(run) if tag == "train/epsilon"}
