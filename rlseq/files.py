@@ -20,7 +20,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from rlseq.errors import CorruptFile, RlseqError
+from rlseq.errors import CorruptFile, NewerFormat, RlseqError
+
+Into = Callable[[str, tuple[int, ...], np.dtype], np.ndarray]
+"""`(name, shape, dtype) -> array`: where an array that is read belongs."""
 
 CHUNK = 1 << 22  # bytes per write: large enough for the disk, small beside any replay
 MAX_HEADER = 100_000_000  # bytes, the safetensors format's own limit
@@ -119,6 +122,21 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def checked_version(value: dict[str, Any], path: Path, newest: int) -> dict[str, Any]:
+    """`value`, if its format can be read.
+
+    Raises:
+        NewerFormat: a newer rlseq wrote it.
+        CorruptFile: it states no version.
+    """
+    version = value.get("format_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise CorruptFile(f"{path} states no format_version: it was changed, or is no file of rlseq.")
+    if version > newest:
+        raise NewerFormat(f"{path} has format_version {version}; this rlseq reads up to {newest}: update rlseq.")
+    return value
+
+
 def sha256_file(path: Path) -> str:
     """The file's SHA-256 as hexadecimal digits."""
     with explained(path, "read"), open(path, "rb") as file:
@@ -165,9 +183,7 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def read_tensors(
-    path: Path, sha256: str | None = None, into: Callable[[str, tuple[int, ...], np.dtype], np.ndarray] | None = None
-) -> dict[str, np.ndarray]:
+def read_tensors(path: Path, sha256: str | None = None, into: Into | None = None) -> dict[str, np.ndarray]:
     """Read a safetensors file as a stream, each array straight into its place.
 
     Args:

@@ -1,28 +1,23 @@
 """Run folders: the only currency between commands.
 
-    runs/<name>/config.json     options as resolved          env.json       commit, versions, command, hardware
-                events.out...   TensorBoard                  lineage.json   how it came to be
-                checkpoints/<step>/   best/<step>/           policy.onnx    summary.json (once it is finished)
-
-A checkpoint is a folder with `checkpoint.json` (numbers, and the checksum of every file) and safetensors files. It is
-written under a temporary name and renamed, so a folder with a number for a name is complete.
+runs/<name>/config.json     options as resolved          env.json       commit, versions, command, hardware
+            events.out...   TensorBoard                  lineage.json   how it came to be
+            checkpoints/<step>/   best/<step>/           policy.onnx    summary.json (once it is finished)
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import shutil
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
+import msgspec
 
-from rlseq.errors import CorruptFile, NewerFormat, RlseqError, UsageError, did_you_mean
-from rlseq.files import explained, fsync_folder, read_json, read_tensors, write_json, write_tensors
+from rlseq.checkpoints import numbered
+from rlseq.errors import CorruptFile, RlseqError, UsageError, did_you_mean
+from rlseq.files import checked_version, explained, read_json, write_json
 
 try:
     import fcntl
@@ -30,14 +25,35 @@ except ImportError:  # Windows: no lock there
     fcntl = None  # type: ignore[assignment]
 
 RUN_FORMAT = 1
-CHECKPOINT_FORMAT = 1
-MANIFEST = "checkpoint.json"
-REPLAY = "replay"
 
 
 def runs_folder() -> Path:
     """Where runs are: `$RLSEQ_RUNS`, else `runs` in the current folder."""
     return Path(os.environ.get("RLSEQ_RUNS") or "runs")
+
+
+class _Config(msgspec.Struct):
+    """The shape of `config.json`."""
+
+    algorithm: str
+    options: dict[str, dict[str, Any]]
+    recipe: str | None = None
+
+
+class _Lineage(msgspec.Struct):
+    steps: list[dict[str, Any]]
+
+
+class _Summary(msgspec.Struct):
+    """What `summary.json` must hold, and of what types further entries are."""
+
+    mean_return: float
+    std_return: float
+    episodes: int
+    seed: int = 0
+    steps: int = 0
+    policy: dict[str, Any] = {}
+    parity: dict[str, Any] = {}
 
 
 class Run:
@@ -62,7 +78,7 @@ class Run:
 
     def config(self) -> dict[str, Any]:
         """The options as resolved: `{"format_version", "algorithm", "options"}`."""
-        return self._read("config.json")
+        return self._read("config.json", _Config)
 
     def env(self) -> dict[str, Any]:
         """Commit, versions, command line, hardware."""
@@ -70,17 +86,21 @@ class Run:
 
     def summary(self) -> dict[str, Any] | None:
         """Final scores, or None while the run is not finished."""
-        return self._read("summary.json") if (self.path / "summary.json").exists() else None
+        return self._read("summary.json", _Summary) if (self.path / "summary.json").exists() else None
 
     def lineage(self) -> list[dict[str, Any]]:
         """How the run came to be, oldest step first."""
-        steps = self._read("lineage.json").get("steps")
-        if not isinstance(steps, list):
-            raise CorruptFile(f"{self.path / 'lineage.json'} lacks the list of steps.")
+        steps: list[dict[str, Any]] = self._read("lineage.json", _Lineage)["steps"]
         return steps
 
-    def _read(self, file: str) -> dict[str, Any]:
-        return checked_version(read_json(self.path / file), self.path / file, RUN_FORMAT)
+    def _read(self, file: str, shape: type | None = None) -> dict[str, Any]:
+        path = self.path / file
+        value = checked_version(read_json(path), path, RUN_FORMAT)
+        try:
+            msgspec.convert(value, dict if shape is None else shape)
+        except msgspec.ValidationError as error:
+            raise CorruptFile(f"{path} was changed or damaged: {error}.") from None
+        return value
 
     def write(self, file: str, value: Mapping[str, Any]) -> None:
         """Write one of the run's JSON files."""
@@ -147,28 +167,6 @@ class Run:
     def disk_bytes(self) -> int:
         """Bytes of all files."""
         return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
-
-
-def checked_version(value: dict[str, Any], path: Path, newest: int) -> dict[str, Any]:
-    """`value`, if its format can be read.
-
-    Raises:
-        NewerFormat: a newer rlseq wrote it.
-        CorruptFile: it states no version.
-    """
-    version = value.get("format_version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise CorruptFile(f"{path} states no format_version: it was changed, or is no file of rlseq.")
-    if version > newest:
-        raise NewerFormat(f"{path} has format_version {version}; this rlseq reads up to {newest}: update rlseq.")
-    return value
-
-
-def numbered(folder: Path) -> list[Path]:
-    """The complete checkpoints in a folder, by ascending step."""
-    if not folder.is_dir():
-        return []
-    return sorted((p for p in folder.iterdir() if p.name.isdecimal() and p.is_dir()), key=lambda p: int(p.name))
 
 
 def is_run(path: Path) -> bool:
@@ -247,82 +245,3 @@ def create_run(name: str | None, stem: str) -> Run:
                     f"the run {path} exists. Choose another --name, or go on with it: rlseq train dqn --resume {path}"
                 ) from None
     raise RlseqError(f"no free name for a run in {folder} after {base}-999.")
-
-
-def _digest(manifest: Mapping[str, Any]) -> str:
-    text = json.dumps({key: value for key, value in manifest.items() if key != "sha256"}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def write_checkpoint(
-    folder: Path, step: int, numbers: Mapping[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]
-) -> Path:
-    """Write a complete checkpoint or none.
-
-    Args:
-        folder: `checkpoints` or `best` of a run.
-        step: environment steps done; the checkpoint's name.
-        numbers: JSON data.
-        arrays: file name without ending -> name -> array; streamed, never copied.
-
-    Raises:
-        RlseqError: it could not be written; what was there before is untouched.
-    """
-    target, temporary = folder / str(step), folder / f".tmp-{step}-{os.getpid()}"
-    with explained(target, "write"):
-        try:
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir(parents=True)
-            files = {}
-            for name, content in arrays.items():
-                path = temporary / f"{name}.safetensors"
-                digest = write_tensors(path, content)
-                files[path.name] = {"sha256": digest, "bytes": path.stat().st_size}
-            manifest = {"format_version": CHECKPOINT_FORMAT, "step": step, "files": files, "numbers": dict(numbers)}
-            manifest = json.loads(json.dumps(manifest))  # the digest is of what a reader will see
-            write_json(temporary / MANIFEST, {**manifest, "sha256": _digest(manifest)})
-            if target.exists():
-                remove(target)
-            os.rename(temporary, target)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
-        fsync_folder(folder)
-    return target
-
-
-def remove(path: Path) -> None:
-    """Delete a checkpoint so that no half of it can be taken for a whole."""
-    trash = path.with_name(f".trash-{path.name}-{os.getpid()}")
-    with explained(path, "delete"):
-        os.rename(path, trash)
-        shutil.rmtree(trash, ignore_errors=True)
-
-
-def sweep(folder: Path) -> None:
-    """Remove what a killed process left half-written."""
-    for path in folder.glob(".t*"):
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def read_manifest(checkpoint: Path) -> dict[str, Any]:
-    """The numbers and checksums of a checkpoint.
-
-    Raises:
-        CorruptFile: it was truncated or tampered with.
-        NewerFormat: a newer rlseq wrote it.
-    """
-    path = checkpoint / MANIFEST
-    manifest = checked_version(read_json(path), path, CHECKPOINT_FORMAT)
-    if manifest.get("sha256") != _digest(manifest):
-        raise CorruptFile(f"{path} does not have the checksum it states: it was changed or damaged.")
-    return manifest
-
-
-def read_arrays(checkpoint: Path, manifest: Mapping[str, Any], name: str, into: Any = None) -> dict[str, np.ndarray]:
-    """The arrays of one file of a checkpoint, checked against the manifest; see `rlseq.files.read_tensors`."""
-    file = f"{name}.safetensors"
-    entry = manifest["files"].get(file)
-    if entry is None:
-        raise CorruptFile(f"{checkpoint} has no {file}.")
-    return read_tensors(checkpoint / file, entry["sha256"], into)

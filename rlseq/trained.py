@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from rlseq import runs
+from rlseq import checkpoints, runs
 from rlseq.dqn.config import DqnTraining
 from rlseq.envs.make import MakeEnv, env_spec, maker, spaces_of, split_id
 from rlseq.errors import require
@@ -31,7 +31,9 @@ def load_network(options: DqnTraining, spec: PolicySpec, checkpoint: Path) -> QN
     from rlseq.engine.weights import load_arrays
 
     net = build_network(options, spec)
-    load_arrays(net, runs.read_arrays(checkpoint, runs.read_manifest(checkpoint), "model"), str(checkpoint))
+    load_arrays(
+        net, checkpoints.read_arrays(checkpoint, checkpoints.read_manifest(checkpoint), "model"), str(checkpoint)
+    )
     return net.eval()
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from rlseq import runs
+from rlseq import checkpoints, runs
 from rlseq.dqn.config import DqnTraining
 from rlseq.envs.make import FACTORY, MakeEnv, env_spec, maker, spaces_of, split_id
 from rlseq.errors import Interrupted, UsageError
@@ -135,7 +135,9 @@ def _initial_weights(trainer: DqnTrainer, init_from: str | Path) -> list[dict[st
     """Load a run's best weights; returns that run's lineage."""
     parent = runs.open_run(init_from)
     checkpoint = parent.checkpoint("best")
-    trainer.learner.load_model(runs.read_arrays(checkpoint, runs.read_manifest(checkpoint), "model"), str(checkpoint))
+    trainer.learner.load_model(
+        checkpoints.read_arrays(checkpoint, checkpoints.read_manifest(checkpoint), "model"), str(checkpoint)
+    )
     return parent.lineage()
 
 
@@ -144,7 +146,7 @@ def _resumable(plan: Plan) -> dict[str, Any]:
     run, options = plan.run, plan.options
     assert run is not None
     checkpoint = run.checkpoint("last")
-    manifest = runs.read_manifest(checkpoint)
+    manifest = checkpoints.read_manifest(checkpoint)
     step, (_, stored) = int(checkpoint.name), read_options(run)
     if options.run.steps <= step and (run.status() == "finished" or options.run.steps < step):
         raise UsageError(
@@ -153,23 +155,23 @@ def _resumable(plan: Plan) -> dict[str, Any]:
         )
     if run.status() == "finished" and options.run.steps <= stored.run.steps:
         raise UsageError(
-            f"{run.path} is finished (it stopped early at step {step}: {manifest['numbers']['session']['stopped']}). "
+            f"{run.path} is finished (it stopped early, at step {step}). "
             f"Extend it with a larger total: --steps {2 * max(step, stored.run.steps)}"
         )
     return manifest
 
 
 def _begin(plan: Plan, trainer: DqnTrainer, session: Session, manifest: dict[str, Any] | None) -> None:
+    from rlseq.engine.session import session_numbers
+
     if manifest is None:
         session.begin(trainer)
         return
     run, (_, stored) = session.run, read_options(session.run)
     checkpoint = run.checkpoint("last")
+    numbers = session_numbers(manifest, str(checkpoint))
     renewed = trainer.load(checkpoint, manifest)
-    numbers = manifest["numbers"]["session"]
     session.begin(trainer, numbers)
-    if numbers["total_steps"] == plan.options.run.steps:
-        session.stopped = numbers["stopped"]  # it was killed between its early end and its export
     if plan.options.run.steps != stored.run.steps:
         extension = {"step": "extend", "env_steps": plan.options.run.steps, "rlseq_version": __version__}
         run.write("lineage.json", {"steps": [*run.lineage(), extension]})
@@ -206,7 +208,7 @@ def _finish(plan: Plan, trainer: DqnTrainer, session: Session, run: runs.Run) ->
     score = score_network(net, plan.spec, plan.make, plan.options)
     spec = spec_with(plan.spec, run, checkpoint, score)
     parity = export_network(net, spec, run.policy, plan.make)
-    best = session.best or {"step": session.step, "score": None}
+    assert session.best is not None, "the last step is always evaluated"
     summary = {
         "algorithm": plan.algorithm,
         "run": str(run.path),
@@ -214,8 +216,8 @@ def _finish(plan: Plan, trainer: DqnTrainer, session: Session, run: runs.Run) ->
         "steps": session.step,
         "updates": trainer.learner.update_step.updates,
         "stopped": session.stopped,
-        "best_step": best["step"],
-        "best_evaluation": best["score"],
+        "best_step": session.best.step,
+        "best_evaluation": session.best.score,
         "training_seconds": round(session.seconds, 3),
         **policy_record(run, checkpoint, parity),
     }

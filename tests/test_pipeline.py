@@ -16,7 +16,7 @@ import onnx
 import pytest
 
 import rlseq
-from rlseq import runs
+from rlseq import checkpoints, runs
 from rlseq.errors import CorruptFile, NewerFormat, RlseqError, UsageError
 from rlseq.files import sha256_file
 from rlseq.pipeline import evaluate, export, load, play, train
@@ -258,7 +258,7 @@ def test_an_unwritable_folder_and_a_full_disk(tmp_path: Path, monkeypatch: pytes
     last = run.checkpoint("last")
     assert int(last.name) >= 100
     for name in ("model", "trainer", "replay"):
-        runs.read_arrays(last, runs.read_manifest(last), name)
+        checkpoints.read_arrays(last, checkpoints.read_manifest(last), name)
     assert not list(run.path.glob("**/*tmp*"))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-from rlseq import runs
+from rlseq import checkpoints, runs
 from rlseq.config import Layer, resolve
 from rlseq.dqn.config import DqnTraining
 from rlseq.dqn.train import DqnTrainer
@@ -82,12 +82,12 @@ def curves(run: Path) -> list[tuple[int, str, float]]:
 
 def weights(checkpoint: Path) -> dict[str, np.ndarray]:
     """Every array of a checkpoint, with its file."""
-    manifest = runs.read_manifest(checkpoint)
+    manifest = checkpoints.read_manifest(checkpoint)
     return {
         f"{name}/{key}": array
         for name in ("model", "trainer", "replay")
         if f"{name}.safetensors" in manifest["files"] and (checkpoint / f"{name}.safetensors").exists()
-        for key, array in runs.read_arrays(checkpoint, manifest, name).items()
+        for key, array in checkpoints.read_arrays(checkpoint, manifest, name).items()
     }
 
 
@@ -99,7 +99,7 @@ def assert_same_run(a: Path, b: Path) -> None:
     assert arrays_a.keys() == arrays_b.keys()
     for name, array in arrays_a.items():
         np.testing.assert_array_equal(array, arrays_b[name], err_msg=name, strict=True)
-    numbers_a, numbers_b = (dict(runs.read_manifest(path)["numbers"]) for path in (last_a, last_b))
+    numbers_a, numbers_b = (dict(checkpoints.read_manifest(path)["numbers"]) for path in (last_a, last_b))
     for numbers in (numbers_a, numbers_b):
         numbers["session"] = {k: v for k, v in numbers["session"].items() if k not in ("seconds", "events_bytes")}
     assert numbers_a == numbers_b

@@ -155,8 +155,8 @@ def _files(run: Run) -> list[dict[str, Any]]:
 
 def _recorded(run: Run) -> dict[Path, str | None]:
     """Checksums as recorded; None where the record itself is damaged."""
+    from rlseq.checkpoints import MANIFEST, numbered, read_manifest
     from rlseq.files import sha256_file
-    from rlseq.runs import MANIFEST, numbered, read_manifest
 
     recorded: dict[Path, str | None] = {}
     for checkpoint in [*run.checkpoints(), *numbered(run.path / "best")]:

@@ -160,7 +160,7 @@ def _show_runs(rows: list[dict[str, Any]]) -> None:
         typer.echo(f"No runs in {runs_folder()} yet. Begin with: rlseq train dqn CartPole-v1")
         return
     table = [
-        [row["name"], row["env"] or "-", number(row["steps"]), row["status"], row.get("problem") or score(row)]
+        [row["name"], str(row["env"] or "-"), number(row["steps"]), row["status"], row.get("problem") or score(row)]
         for row in rows
     ]
     show_list(["run", "environment", "steps", "status", "score"], table, right=("steps",))

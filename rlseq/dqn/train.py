@@ -8,6 +8,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from rlseq.checkpoints import REPLAY as REPLAY_FILE
+from rlseq.checkpoints import read_arrays
 from rlseq.dqn.actor import EpsilonGreedy, epsilon_at
 from rlseq.dqn.config import DqnTraining
 from rlseq.dqn.learner import STATISTICS, DqnLearner
@@ -23,9 +25,10 @@ from rlseq.nets.network import QNetwork, num_parameters, seeded
 from rlseq.nets.policy import TorchPolicy
 from rlseq.player.rollout import rollout
 from rlseq.replay.uniform import UniformReplay, replay_bytes
-from rlseq.runs import REPLAY as REPLAY_FILE
-from rlseq.runs import read_arrays
 from rlseq.spec import PolicySpec
+
+# What comes of restoring numbers or arrays of another shape than they were saved in.
+UNFIT = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RuntimeError)
 
 
 class DqnTrainer:
@@ -161,16 +164,18 @@ class DqnTrainer:
         numbers, where = manifest["numbers"], str(checkpoint)
         trainer = read_arrays(checkpoint, manifest, "trainer")
         self.learner.load_model(read_arrays(checkpoint, manifest, "model"), where)
-        self.learner.load_state(trainer, numbers["learner"], where)
         try:
+            self.learner.load_state(trainer, numbers["learner"], where)
             read_arrays(checkpoint, manifest, REPLAY_FILE, self.replay.slot)
-        except KeyError as error:
-            raise CorruptFile(f"{where}: its replay does not fit the run's options ({error}).") from None
-        self.replay.restore(numbers["replay"])
-        self._means.load(numbers["means"])
-        self.actor.rng.bit_generator.state = numbers["exploration_rng"]
-        self._replay_rng.bit_generator.state = numbers["replay_rng"]
-        self._step = numbers["session"]["step"]
+            self.replay.restore(numbers["replay"])
+            self._means.load(numbers["means"])
+            self.actor.rng.bit_generator.state = numbers["exploration_rng"]
+            self._replay_rng.bit_generator.state = numbers["replay_rng"]
+            self._step = int(numbers["session"]["step"])
+        except UNFIT as error:
+            raise CorruptFile(
+                f"{where} does not fit the run's options, or was changed: {type(error).__name__}: {error}."
+            ) from None
         state = {name.removeprefix("envs."): a for name, a in trainer.items() if name.startswith("envs.")}
         return self.envs.load(state, inexact=self.options.run.inexact_resume)
 

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlseq import runs
+from rlseq import checkpoints
 from rlseq.files import explained
+from rlseq.runs import Run
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -38,7 +39,7 @@ class Checkpoints:
         keep: how many besides step 0 and the best.
     """
 
-    def __init__(self, run: runs.Run, keep: int) -> None:
+    def __init__(self, run: Run, keep: int) -> None:
         self._regular, self._best, self._keep = run.path / "checkpoints", run.path / "best", keep
 
     def prepare(self, step: int | None) -> None:
@@ -46,24 +47,24 @@ class Checkpoints:
         for folder in (self._regular, self._best):
             with explained(folder, "create"):
                 folder.mkdir(exist_ok=True)
-            runs.sweep(folder)
-            for path in runs.numbered(folder):
+            checkpoints.sweep(folder)
+            for path in checkpoints.numbered(folder):
                 if step is not None and int(path.name) > step:
-                    runs.remove(path)
+                    checkpoints.remove(path)
 
     def save(self, step: int, snapshot: Snapshot) -> Path:
         """Write a checkpoint, then let go of what it makes superfluous."""
-        arrays = {"model": snapshot.model, "trainer": snapshot.trainer, runs.REPLAY: snapshot.replay}
-        path = runs.write_checkpoint(self._regular, step, snapshot.numbers, arrays)
-        *older, _ = runs.numbered(self._regular)
+        arrays = {"model": snapshot.model, "trainer": snapshot.trainer, checkpoints.REPLAY: snapshot.replay}
+        path = checkpoints.write_checkpoint(self._regular, step, snapshot.numbers, arrays)
+        *older, _ = checkpoints.numbered(self._regular)
         for old in older:
-            (old / f"{runs.REPLAY}.safetensors").unlink(missing_ok=True)
+            (old / f"{checkpoints.REPLAY}.safetensors").unlink(missing_ok=True)
         for old in [p for p in older if p.name != "0"][: -self._keep + 1 or None]:
-            runs.remove(old)
-        for old in runs.numbered(self._best)[:-1]:
-            runs.remove(old)
+            checkpoints.remove(old)
+        for old in checkpoints.numbered(self._best)[:-1]:
+            checkpoints.remove(old)
         return path
 
     def save_best(self, step: int, model: Arrays, numbers: Mapping[str, Any]) -> Path:
         """Write the best weights so far. The best before stays until the next `save`, to which a resume returns."""
-        return runs.write_checkpoint(self._best, step, numbers, {"model": model})
+        return checkpoints.write_checkpoint(self._best, step, numbers, {"model": model})

@@ -10,12 +10,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, NamedTuple, Protocol
 
+import msgspec
+
 from rlseq.config import RunOptions
 from rlseq.engine.checkpoint import Arrays, Checkpoints, Snapshot
 from rlseq.engine.metrics import EventLog
 from rlseq.engine.signals import StopSignals
 from rlseq.envs.config import EvalOptions
-from rlseq.errors import Interrupted
+from rlseq.errors import CorruptFile, Interrupted
 from rlseq.events import Callback, Event, Kind
 from rlseq.runs import Run
 
@@ -32,6 +34,26 @@ class Evaluation(NamedTuple):
 
     score: float
     curves: Mapping[str, float]
+
+
+class Best(msgspec.Struct, frozen=True):
+    """The best evaluation so far."""
+
+    step: int
+    score: float
+
+
+class SessionNumbers(msgspec.Struct):
+    """A session's part of a checkpoint."""
+
+    step: int
+    best: Best | None
+    evaluations_without_improvement: int
+    evaluated_at: int
+    stopped: str | None
+    total_steps: int
+    seconds: float
+    events_bytes: int
 
 
 class Trainee(Protocol):
@@ -82,7 +104,7 @@ class Session:
         self.signals = StopSignals()
         self.step = 0
         self.stopped: str | None = None
-        self.best: dict[str, Any] | None = None
+        self.best: Best | None = None
         self.evaluations_without_improvement = 0
         self._saved_at = self._evaluated_at = -1
         self._seconds_before = self._pause = 0.0
@@ -105,17 +127,19 @@ class Session:
         assert self._log is not None
         return self._log
 
-    def begin(self, trainee: Trainee, numbers: Mapping[str, Any] | None = None) -> None:
+    def begin(self, trainee: Trainee, numbers: SessionNumbers | None = None) -> None:
         """Start anew, or from the numbers of a checkpoint that the trainee has been loaded from."""
         self._trainee = trainee
         if numbers is not None:
-            self.step, self.best = numbers["step"], numbers["best"]
-            self.evaluations_without_improvement = numbers["evaluations_without_improvement"]
-            self._seconds_before = numbers["seconds"]
-            self._saved_at, self._evaluated_at = self.step, numbers["evaluated_at"]
+            self.step, self.best = numbers.step, numbers.best
+            self.evaluations_without_improvement = numbers.evaluations_without_improvement
+            self._seconds_before = numbers.seconds
+            self._saved_at, self._evaluated_at = self.step, numbers.evaluated_at
+            if numbers.total_steps == self.options.steps:
+                self.stopped = numbers.stopped  # it was killed between its early end and its export
         self._lock = self.run.lock()
         self.checkpoints.prepare(self.step if numbers is not None else None)
-        self._log = EventLog(self.run.path, 0 if numbers is None else numbers["events_bytes"])
+        self._log = EventLog(self.run.path, 0 if numbers is None else numbers.events_bytes)
         self._started = self._window_started = time.perf_counter()
         self._window_step = self._tick_step = self._started_step = self.step
         if numbers is None:
@@ -180,12 +204,14 @@ class Session:
         started = time.perf_counter()
         result = self._trainee.evaluate()
         self._evaluated_at = self.step
-        better = self.best is None or result.score > self.best["score"]
+        better = self.best is None or result.score > self.best.score
         self.evaluations_without_improvement = 0 if better else self.evaluations_without_improvement + 1
         # A tie goes to the later weights: where the score has a ceiling, they have been at it for longer.
-        if better or self.best is None or result.score == self.best["score"]:
-            self.best = {"step": self.step, "score": result.score}
-            self.checkpoints.save_best(self.step, self._trainee.model(), {**self.best, "curves": dict(result.curves)})
+        if better or self.best is None or result.score == self.best.score:
+            self.best = Best(self.step, result.score)
+            self.checkpoints.save_best(
+                self.step, self._trainee.model(), {"score": result.score, "curves": dict(result.curves)}
+            )
         self.log.scalars(result.curves, self.step)
         options = self.evaluation
         if options.target is not None and result.score >= options.target:
@@ -193,7 +219,7 @@ class Session:
         elif options.patience is not None and self.evaluations_without_improvement >= options.patience:
             self.stopped = f"{options.patience} evaluations without improvement"
         self._pause += time.perf_counter() - started
-        self.tell("evaluation", {**result.curves, "best": self.best["step"] == self.step})
+        self.tell("evaluation", {**result.curves, "best": self.best.step == self.step})
 
     def save(self) -> None:
         """Write a checkpoint of this step, unless there is one."""
@@ -203,21 +229,24 @@ class Session:
         snapshot = self._trainee.snapshot()
         numbers = {
             **snapshot.numbers,
-            "session": {
-                "step": self.step,
-                "best": self.best,
-                "evaluations_without_improvement": self.evaluations_without_improvement,
-                "evaluated_at": self._evaluated_at,
-                "stopped": self.stopped,
-                "total_steps": self.options.steps,
-                "seconds": self.seconds,
-                "events_bytes": self.log.length(),
-            },
+            "session": msgspec.to_builtins(self._numbers()),
         }
         path = self.checkpoints.save(self.step, snapshot._replace(numbers=numbers))
         self._saved_at = self.step
         self._pause += time.perf_counter() - started
         self.tell("checkpoint", {"path": str(path)})
+
+    def _numbers(self) -> SessionNumbers:
+        return SessionNumbers(
+            step=self.step,
+            best=self.best,
+            evaluations_without_improvement=self.evaluations_without_improvement,
+            evaluated_at=self._evaluated_at,
+            stopped=self.stopped,
+            total_steps=self.options.steps,
+            seconds=self.seconds,
+            events_bytes=self.log.length(),
+        )
 
     def finish(self) -> None:
         """End a training; its last step was evaluated and saved, unless a callback cut in later."""
@@ -244,3 +273,15 @@ class Session:
 
     def _stop(self) -> None:
         self.stopped = self.stopped or "a callback asked to stop"
+
+
+def session_numbers(manifest: Mapping[str, Any], where: str) -> SessionNumbers:
+    """A session's part of a checkpoint.
+
+    Raises:
+        CorruptFile: it was changed.
+    """
+    try:
+        return msgspec.convert(manifest["numbers"].get("session"), SessionNumbers)
+    except msgspec.ValidationError as error:
+        raise CorruptFile(f"{where} was changed or damaged: {error}.") from None

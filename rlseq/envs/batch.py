@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 from rlseq.envs.make import MakeEnv
-from rlseq.errors import EnvironmentFailed, ResumeMismatch, RlseqError
+from rlseq.errors import CorruptFile, EnvironmentFailed, ResumeMismatch, RlseqError
 from rlseq.spec import Leaf, cast, pick
 
 SeedOf = Callable[[int, int], int | None]
@@ -183,6 +183,7 @@ class EnvBatch:
             ResumeMismatch: an episode came out differently: the environment hides state from its seed.
         """
         renewed = []
+        _check(state, self.obs)
         for i in range(self.num_envs):
             self.episode[i] = state["episode"][i] - 1
             self._begin(i, self.obs)
@@ -218,3 +219,16 @@ class EnvBatch:
         """Close the environments."""
         for env in self.envs:
             env.close()
+
+
+def _check(state: dict[str, np.ndarray], obs: tuple[np.ndarray, ...]) -> None:
+    """The state must be one of as many environments with the same observations."""
+    num = len(obs[0])
+    expected = {"episode": (num,), "returns": (num,), "reward": (num,)}
+    expected |= {f"obs.{k}": leaf.shape for k, leaf in enumerate(obs)}
+    actions = {f"actions.{i}" for i in range(num)}
+    found = {name: array.shape for name, array in state.items() if name not in actions}
+    if found != expected or not actions <= state.keys() or any(state[name].dtype.kind != "i" for name in actions):
+        raise CorruptFile(
+            f"the environments' saved state does not fit: it holds {sorted(state)}, of the shapes {found}."
+        )

@@ -109,8 +109,15 @@ class UniformReplay:
         return array[: shape[0]]
 
     def restore(self, counters: dict[str, int]) -> None:
-        """Set the counters after the arrays were read into their slots."""
-        self.size, self.position = counters["size"], counters["position"]
+        """Set the counters after the arrays were read into their slots.
+
+        Raises:
+            ValueError: they are no counters of this replay.
+        """
+        size, position = int(counters["size"]), int(counters["position"])
+        if not 0 <= size <= self.capacity or not 0 <= position < self.capacity:
+            raise ValueError(f"size {size} and position {position} in a replay of {self.capacity}")
+        self.size, self.position = size, position
 
 
 def _layout(leaves: Sequence[Leaf]) -> list[tuple[str, str, tuple[int, ...]]]:

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from rlseq import runs
+from rlseq import checkpoints, runs
 from rlseq.config import Layer, resolve, to_json
 from rlseq.dqn.config import DqnTraining
 from rlseq.files import sha256_file
@@ -34,7 +34,7 @@ def make_run(name: str, *, finished: bool = True, env: dict[str, Any] | None = N
     run.write("lineage.json", {"steps": [LINEAGE[0]]})
     run.write("config.json", {"algorithm": "dqn", "recipe": None, "options": to_json(options)})
     for folder, step in (("checkpoints", 0), ("checkpoints", 500), ("best", 500)):
-        runs.write_checkpoint(run.path / folder, step, {"x": 1}, {"model": {"w": np.arange(4.0) + step}})
+        checkpoints.write_checkpoint(run.path / folder, step, {"x": 1}, {"model": {"w": np.arange(4.0) + step}})
     if finished:
         save_policy(run.policy)
         policy = {"file": "policy.onnx", "bytes": 1, "sha256": sha256_file(run.policy)}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlseq import runs
+from rlseq import checkpoints, runs
 from rlseq.errors import CorruptFile, Interrupted, ResumeMismatch, UsageError
 from rlseq.events import Event
 from tests import toy_envs  # noqa: F401  registers the toy environments
@@ -93,8 +93,8 @@ def test_half_played_episodes_of_other_environments_are_rebuilt(env: str) -> Non
 
 def test_the_random_streams_go_on_and_do_not_start_again() -> None:
     run = small(name="one").run
-    numbers = runs.read_manifest(runs.Run(run).checkpoint("last"))["numbers"]
-    fresh = runs.read_manifest(run / "checkpoints" / "0")["numbers"]
+    numbers = checkpoints.read_manifest(runs.Run(run).checkpoint("last"))["numbers"]
+    fresh = checkpoints.read_manifest(run / "checkpoints" / "0")["numbers"]
     assert numbers["exploration_rng"] != fresh["exploration_rng"]
     assert numbers["replay_rng"] != fresh["replay_rng"]
 
@@ -208,7 +208,7 @@ def test_a_finished_run_is_extended() -> None:
 
 def test_an_early_stopped_run_is_not_resumed_by_mistake() -> None:
     run = small({"eval": {"target": 1.0}}, name="early").run
-    with pytest.raises(UsageError, match="stopped early at step 150"):
+    with pytest.raises(UsageError, match="stopped early, at step 150"):
         small(resume=run)
     assert small(resume=run, steps=800).summary["steps"] == 300  # the next evaluation reaches the target again
 
@@ -329,7 +329,7 @@ def test_saving_and_loading_a_gigabyte_needs_no_second_copy(tmp_path: Path) -> N
 import sys
 from pathlib import Path
 import numpy as np
-from rlseq import runs
+from rlseq import checkpoints, runs
 from rlseq.replay.uniform import UniformReplay
 from rlseq.spec import Leaf
 def peak():
@@ -342,10 +342,10 @@ if sys.argv[1] == "save":
     for array in replay.arrays.values(): array.fill(1)
     replay.size = replay.capacity
     arrays, numbers = replay.state()
-    runs.write_checkpoint(Path("checkpoints"), 1, numbers, {"replay": arrays})
+    checkpoints.write_checkpoint(Path("checkpoints"), 1, numbers, {"replay": arrays})
 else:
-    manifest = runs.read_manifest(Path("checkpoints/1"))
-    runs.read_arrays(Path("checkpoints/1"), manifest, "replay", replay.slot)
+    manifest = checkpoints.read_manifest(Path("checkpoints/1"))
+    checkpoints.read_arrays(Path("checkpoints/1"), manifest, "replay", replay.slot)
     replay.restore(manifest["numbers"])
     assert replay.size == replay.capacity and all(a[-1].all() for a in replay.arrays.values())
 assert size > 1e9, size

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlseq import runs
+from rlseq import checkpoints, runs
 from rlseq.dqn.learner import DqnLearner
 from rlseq.errors import NonFiniteLoss
 from rlseq.events import Event
@@ -236,7 +236,7 @@ def test_the_best_checkpoint_scores_what_was_logged(runs_here: Path) -> None:
 
     run = small({"eval": {"episodes": 6, "num_envs": 4}}, name="run").run
     logged = {step: value for step, tag, value in curves(run) if tag == "eval/return_mean"}
-    best = runs.read_manifest(runs.Run(run).checkpoint("best"))["numbers"]
+    best = checkpoints.read_manifest(runs.Run(run).checkpoint("best"))["numbers"]
     assert np.float32(best["score"]) == max(logged.values())
     again = evaluate(run, episodes=6, seed=1_000_000)
     assert again["mean_return"] == best["score"]
@@ -248,14 +248,14 @@ def test_checkpoints_kept(runs_here: Path) -> None:
     run = runs.Run(small({"run": {"checkpoint_every": 100, "keep": 2}}, name="run").run)
     assert [path.name for path in run.checkpoints()] == ["0", "500", "600"]
     assert [path.name for path in run.checkpoints() if (path / "replay.safetensors").exists()] == ["600"]
-    assert len(runs.numbered(run.path / "best")) == 1
+    assert len(checkpoints.numbered(run.path / "best")) == 1
     assert not list(run.path.glob("**/.t*"))
 
 
 def test_weights_carry_plain_names_and_the_optimiser_only_the_online_ones(runs_here: Path) -> None:
     """T12, R14."""
     run = runs.Run(small(name="run").run)
-    model = runs.read_arrays(run.checkpoint("last"), runs.read_manifest(run.checkpoint("last")), "model")
+    model = checkpoints.read_arrays(run.checkpoint("last"), checkpoints.read_manifest(run.checkpoint("last")), "model")
     assert set(model) == {f"{m}.{p}" for m in ("core.layers.0", "head") for p in ("weight", "bias")}
     t = trainer()
     held = sum(p.numel() for group in t.learner.update_step.optimizer.param_groups for p in group["params"])

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlseq import runs
+from rlseq import checkpoints, runs
 from rlseq.config import Layer, RunOptions, resolve
 from rlseq.engine.checkpoint import Snapshot
-from rlseq.engine.session import Evaluation, Session, due
+from rlseq.engine.session import Best, Evaluation, Session, due, session_numbers
 from rlseq.engine.signals import StopSignals
 from rlseq.envs.config import EvalOptions
 from rlseq.errors import Interrupted
@@ -83,7 +83,7 @@ def test_everything_happens_at_its_step(tmp_path: Path) -> None:
     assert steps(events, "progress") == list(range(10, 101, 10))
     assert steps(events, "evaluation") == [20, 40, 60, 80, 100]
     assert steps(events, "checkpoint") == [0, 30, 60, 90, 100]
-    assert (session.stopped, session.best) == ("all steps done", {"step": 100, "score": 5})
+    assert (session.stopped, session.best) == ("all steps done", Best(100, 5))
 
 
 def test_steps_that_come_several_at_a_time(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_the_last_step_is_evaluated_and_saved_whatever_the_intervals(tmp_path: P
     assert steps(events, "evaluation") == [47]
     assert steps(events, "checkpoint") == [0, 47]
     assert fake.evaluated == 1
-    numbers = runs.read_manifest(runs.Run(tmp_path).checkpoint("last"))["numbers"]["session"]
+    numbers = checkpoints.read_manifest(runs.Run(tmp_path).checkpoint("last"))["numbers"]["session"]
     assert numbers["best"] == {"step": 47, "score": 1}
 
 
@@ -110,18 +110,21 @@ def test_a_target_ends_training(tmp_path: Path) -> None:
     assert session.step == 60
     assert session.stopped == "evaluation reached the target 10"
     assert steps(events, "checkpoint")[-1] == 60
-    assert runs.read_manifest(runs.Run(tmp_path).checkpoint("last"))["numbers"]["session"]["stopped"] == session.stopped
+    assert (
+        checkpoints.read_manifest(runs.Run(tmp_path).checkpoint("last"))["numbers"]["session"]["stopped"]
+        == session.stopped
+    )
 
 
 def test_patience_counts_ties_as_no_improvement_but_the_later_weights_are_kept(tmp_path: Path) -> None:
     session, _, events = run_through(tmp_path, [5, 3, 5, 4, 9], evaluation={"patience": 3})
     assert session.step == 80
-    assert session.best == {"step": 60, "score": 5}
+    assert session.best == Best(60, 5)
     assert [event.data["best"] for event in events if event.kind == "evaluation"] == [True, False, True, False]
     best = runs.Run(tmp_path).best()
     assert best is not None
     assert best.name == "60"
-    assert runs.read_arrays(best, runs.read_manifest(best), "model")["w"].tolist() == [3, 3, 3]
+    assert checkpoints.read_arrays(best, checkpoints.read_manifest(best), "model")["w"].tolist() == [3, 3, 3]
 
 
 def test_a_callback_may_end_training_and_its_weights_are_evaluated(tmp_path: Path) -> None:
@@ -140,7 +143,7 @@ def test_checkpoints_that_are_kept(tmp_path: Path) -> None:
     run = runs.Run(tmp_path)
     assert [p.name for p in run.checkpoints()] == ["0", "90", "100"]
     assert [p.name for p in run.checkpoints() if (p / "replay.safetensors").exists()] == ["100"]
-    assert [p.name for p in runs.numbered(tmp_path / "best")] == ["100"]
+    assert [p.name for p in checkpoints.numbered(tmp_path / "best")] == ["100"]
 
 
 def test_the_best_of_the_last_checkpoint_outlives_a_newer_best_until_the_next_one(tmp_path: Path) -> None:
@@ -155,12 +158,13 @@ def test_the_best_of_the_last_checkpoint_outlives_a_newer_best_until_the_next_on
 
     with pytest.raises(Killed):
         run_through(tmp_path, [1, 2, 3], callbacks=[kill])
-    assert [p.name for p in runs.numbered(tmp_path / "best")] == ["20", "40"]
+    assert [p.name for p in checkpoints.numbered(tmp_path / "best")] == ["20", "40"]
     session = Session("dqn", runs.Run(tmp_path), RunOptions(steps=100), EvalOptions())
     with session:
-        session.begin(Fake(iter([])), runs.read_manifest(runs.Run(tmp_path).checkpoint("last"))["numbers"]["session"])
-        assert [p.name for p in runs.numbered(tmp_path / "best")] == ["20"]
-        assert (session.step, session.best) == (30, {"step": 20, "score": 1})
+        last = runs.Run(tmp_path).checkpoint("last")
+        session.begin(Fake(iter([])), session_numbers(checkpoints.read_manifest(last), str(last)))
+        assert [p.name for p in checkpoints.numbered(tmp_path / "best")] == ["20"]
+        assert (session.step, session.best) == (30, Best(20, 1))
 
 
 def test_a_signal_saves_at_once_and_says_how_to_resume(tmp_path: Path) -> None:
