@@ -13,16 +13,12 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from rlseq.errors import UsageError, did_you_mean
-from rlseq.files import explained
-
-RECIPE_FORMAT = 1
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -302,45 +298,3 @@ def value_at(options: Options, path: str) -> Any:
     for part in path.split("."):
         value = getattr(value, part)
     return value
-
-
-class Recipe(NamedTuple):
-    """A recipe file: an algorithm and the options that differ from the defaults."""
-
-    name: str
-    algorithm: str
-    values: dict[str, Any]
-
-
-def read_recipe(path: Path, name: str) -> Recipe:
-    """Read a recipe; it is data, so a text in it stays a text.
-
-    Args:
-        path: the TOML file.
-        name: how messages call it.
-
-    Raises:
-        UsageError: it is no TOML, names no algorithm, is of a newer format, or would import code.
-    """
-    with explained(path, "read"):
-        data = path.read_bytes()
-    try:
-        values = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"recipe {name}: {path} is not valid TOML: {error}") from None
-    version = values.pop("format_version", RECIPE_FORMAT)
-    if not isinstance(version, int) or version > RECIPE_FORMAT:
-        raise UsageError(
-            f"recipe {name}: {path} has format_version {version}; this rlseq reads up to {RECIPE_FORMAT}: update rlseq."
-        )
-    algorithm = values.pop("algorithm", None)
-    if not isinstance(algorithm, str):
-        raise UsageError(f'recipe {name}: {path} lacks the line algorithm = "dqn"')
-    env = values.get("env", {})
-    if isinstance(env, dict) and (env.get("imports") or ":" in str(env.get("id", ""))):
-        named = env.get("imports") or env.get("id")
-        raise UsageError(
-            f"recipe {name}: it names {named!r}, which would import code; a file may not do that. "
-            "Type it yourself: --import MODULE, or module:Env-v0 as the environment."
-        )
-    return Recipe(name, algorithm, values)

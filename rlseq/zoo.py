@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from rlseq.config import read_recipe
+from rlseq.recipe import read_recipe
 
 
 class Agent(NamedTuple):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rlseq import zoo
-from rlseq.config import read_recipe
 from rlseq.errors import UsageError
+from rlseq.recipe import read_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 
