@@ -108,7 +108,7 @@ def require(module: str, purpose: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] != module:
+        if error.name != module:
             raise  # it is installed, and something that it needs is not
         extra = EXTRA_OF[module]
         raise MissingExtra(

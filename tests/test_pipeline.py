@@ -367,3 +367,12 @@ def test_the_public_api_is_this_list() -> None:
     assert all(callable(getattr(rlseq, name)) for name in rlseq.__all__ if name != "__version__")
     with pytest.raises(AttributeError, match="no attribute 'prune'"):
         rlseq.prune  # noqa: B018
+
+
+def test_a_network_that_no_machine_holds_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"\[4, 1000000, 1000000, 2\] takes .* GiB.*net.hidden"):
+        train(env="CartPole-v1", values={"net": {"hidden": [10**6, 10**6]}})
+    with pytest.raises(UsageError, match=r"replay of 1000000000000 transitions takes .*replay.capacity"):
+        train(env="CartPole-v1", values={"replay": {"capacity": 10**12}})
+    with pytest.raises(UsageError, match=r"episodes = 10+ is not allowed"):
+        play("cartpole-dqn", episodes=10**30)

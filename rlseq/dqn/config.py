@@ -39,7 +39,7 @@ class DqnOptions(Options, frozen=True, kw_only=True):
     ] = 0.2
     learning_starts: Annotated[int, Meta(description="environment steps before the first update", ge=0)] = 1_000
     train_every_steps: Annotated[int, Meta(description="environment steps between two bursts of updates", gt=0)] = 4
-    updates_per_train: Annotated[int, Meta(description="updates in a burst", gt=0)] = 1
+    updates_per_train: Annotated[int, Meta(description="updates in a burst", ge=1, le=100_000)] = 1
 
 
 class DqnTraining(Options, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +22,7 @@ from rlseq.envs.batch import EnvBatch, Episode
 from rlseq.envs.make import MakeEnv
 from rlseq.envs.seeding import EXPLORATION, REPLAY, WEIGHTS, derived_seed, generator, training_seed
 from rlseq.errors import CorruptFile, NonFiniteLoss
+from rlseq.memory import check_memory
 from rlseq.nets.network import QNetwork, num_parameters, seeded
 from rlseq.nets.policy import TorchPolicy
 from rlseq.player.rollout import rollout
@@ -200,6 +202,11 @@ class DqnTrainer:
 def build_network(options: DqnTraining, spec: PolicySpec) -> QNetwork:
     """The Q-network of a run, with the initial weights of its seed, on the CPU."""
     seed = derived_seed(WEIGHTS, options.run.seed)
+    widths = [sum(leaf.width for leaf in spec.observation), *options.net.hidden, spec.action.n]
+    parameters = sum(a * b for a, b in itertools.pairwise(widths))
+    check_memory(
+        8 * 4 * parameters, f"training the network {widths}", "make net.hidden smaller"
+    )  # weights, moments ...
     return cast(QNetwork, seeded(seed, lambda: QNetwork(spec.observation, spec.action.n, options.net)))
 
 

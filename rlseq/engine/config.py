@@ -36,7 +36,8 @@ class OptimOptions(Options, frozen=True, kw_only=True):
         Meta(description="largest absolute gradient of one weight; none: no clipping"),
     ] = None
     accumulate: Annotated[
-        int, Meta(description="parts into which a batch is cut to save memory; the update stays the same", ge=1)
+        int,
+        Meta(description="parts into which a batch is cut to save memory; the update stays the same", ge=1, le=65_536),
     ] = 1
 
     def __post_init__(self) -> None:
@@ -57,4 +58,6 @@ class EngineOptions(Options, frozen=True, kw_only=True):
         Literal["off", "auto", "bf16", "fp16"],
         Meta(description="mixed precision; auto: bf16 where the hardware has it, else fp16 with a loss scaler on cuda"),
     ] = "off"
-    threads: Annotated[int, Meta(description="CPU threads of torch; small networks are fastest with one", ge=1)] = 1
+    threads: Annotated[
+        int, Meta(description="CPU threads of torch; small networks are fastest with one", ge=1, le=1024)
+    ] = 1

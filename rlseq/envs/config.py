@@ -17,7 +17,7 @@ class EnvOptions(Options, frozen=True, kw_only=True):
     imports: Annotated[
         tuple[str, ...], Meta(description="modules that register the environment; only ever typed by the user")
     ] = ()
-    num_envs: Annotated[int, Meta(description="environments stepped side by side", ge=1)] = 1
+    num_envs: Annotated[int, Meta(description="environments stepped side by side", ge=1, le=65_536)] = 1
     max_episode_steps: Annotated[
         Annotated[int, Meta(gt=0)] | None, Meta(description="time limit of an episode; none: the environment's own")
     ] = None
@@ -30,12 +30,14 @@ class EvalOptions(Options, frozen=True, kw_only=True):
     """Evaluation during training, at its end, and what it decides."""
 
     every: Annotated[int, Meta(description="environment steps between evaluations", gt=0)] = 2_500
-    episodes: Annotated[int, Meta(description="greedy episodes per evaluation", gt=0)] = 20
-    num_envs: Annotated[int, Meta(description="environments of an evaluation", ge=1)] = 10
+    episodes: Annotated[int, Meta(description="greedy episodes per evaluation", ge=1, le=1_000_000)] = 20
+    num_envs: Annotated[int, Meta(description="environments of an evaluation", ge=1, le=65_536)] = 10
     seed: Annotated[
         int, Meta(description="evaluations choose the best checkpoint by episodes f(seed, i)", ge=0, le=2**53)
     ] = 1_000_000
-    final_episodes: Annotated[int, Meta(description="episodes of the final score, of the best checkpoint", gt=0)] = 100
+    final_episodes: Annotated[
+        int, Meta(description="episodes of the final score, of the best checkpoint", ge=1, le=1_000_000)
+    ] = 100
     final_seed: Annotated[
         int, Meta(description="seed of the final score's episodes, which no selection has seen", ge=0, le=2**53)
     ] = 0

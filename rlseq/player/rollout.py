@@ -130,9 +130,13 @@ def check_counts(episodes: int, seed: int, num_envs: int) -> None:
     Raises:
         UsageError: names the number.
     """
-    for name, value, least in (("episodes", episodes, 1), ("seed", seed, 0), ("num_envs", num_envs, 1)):
-        if value < least:
-            raise UsageError(f"{name} = {value} is not allowed: it must be at least {least}.")
+    for name, value, least, most in (
+        ("episodes", episodes, 1, 1_000_000),
+        ("seed", seed, 0, 2**53),
+        ("num_envs", num_envs, 1, 65_536),
+    ):
+        if not least <= value <= most:
+            raise UsageError(f"{name} = {value} is not allowed: it must be from {least} to {most}.")
 
 
 def check_actions(spec: PolicySpec, space: gym.Space) -> None:

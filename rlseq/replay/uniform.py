@@ -6,12 +6,11 @@ k steps, 0 after a termination, not after a truncation. So a sample needs no kno
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
 
-from rlseq.errors import UsageError
+from rlseq.memory import check_memory
 from rlseq.replay.batch import TransitionBatch
 from rlseq.spec import Leaf
 
@@ -28,12 +27,9 @@ class UniformReplay:
     """
 
     def __init__(self, capacity: int, leaves: Sequence[Leaf]) -> None:
-        needed, available = replay_bytes(capacity, leaves), available_memory()
-        if available is not None and needed > available:
-            raise UsageError(
-                f"a replay of {capacity} transitions takes {needed / 2**30:.2f} GiB, and {available / 2**30:.2f} GiB "
-                f"are free. Try --set replay.capacity={max(1, int(capacity * available / needed * 0.8))}."
-            )
+        check_memory(
+            replay_bytes(capacity, leaves), f"a replay of {capacity} transitions", "make replay.capacity smaller"
+        )
         self.capacity = capacity
         self.size = 0
         self.position = 0
@@ -130,18 +126,3 @@ def replay_bytes(capacity: int, leaves: Sequence[Leaf]) -> int:
     return capacity * sum(
         np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64)) for _, dtype, shape in _layout(leaves)
     )
-
-
-def available_memory() -> int | None:
-    """Bytes that can be allocated without swapping, or None where the system does not say."""
-    try:
-        with open("/proc/meminfo") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlseq import memory
 from rlseq.errors import UsageError
-from rlseq.replay import uniform
-from rlseq.replay.uniform import UniformReplay, available_memory, replay_bytes
+from rlseq.memory import available_memory
+from rlseq.replay.uniform import UniformReplay, replay_bytes
 from rlseq.spec import Leaf
 
 LEAVES = (Leaf(name="obs.a", shape=(2,)), Leaf(name="obs.b", kind="discrete", dtype="int64", sizes=(9,), starts=(0,)))
@@ -101,13 +102,13 @@ def test_bytes_are_those_of_the_arrays() -> None:
     )
 
 
-def test_too_little_memory_is_refused_with_a_size_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uniform, "available_memory", lambda: 1_000_000)
-    with pytest.raises(UsageError, match=r"100000 transitions.*GiB.*replay.capacity=(\d+)") as caught:
-        UniformReplay(100_000, LEAVES)
-    fitting = int(str(caught.value).rpartition("=")[2].strip("."))
-    assert 0 < replay_bytes(fitting, LEAVES) < 1_000_000
-    UniformReplay(fitting, LEAVES)
+def test_too_little_memory_is_refused_with_what_it_would_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available_memory", lambda: 3 * 2**30)
+    with pytest.raises(
+        UsageError, match=r"100000000 transitions takes 4.47 GiB, and 3.00 GiB.*replay.capacity smaller"
+    ):
+        UniformReplay(100_000_000, LEAVES)
+    UniformReplay(1000, LEAVES)
 
 
 def test_this_machine_says_how_much_memory_it_has() -> None:
