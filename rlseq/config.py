@@ -46,6 +46,7 @@ class RunOptions(Options, frozen=True, kw_only=True):
 
 
 T = TypeVar("T", bound=Options)
+MAX_DEPTH = 32  # parts of an option's name: env.kwargs may be nested
 
 
 class Layer(NamedTuple):
@@ -74,7 +75,7 @@ def set_values(assignments: list[str]) -> dict[str, Any]:
     for text in assignments:
         name, equals, value = text.partition("=")
         parts = name.strip().split(".")
-        if not equals or not all(parts):
+        if not equals or not all(parts) or len(parts) > MAX_DEPTH:
             raise UsageError(f"--set {text!r}: write NAME=VALUE, for example --set dqn.gamma=0.995")
         merge_into(tree, _nest(parts, Typed(value.strip())))
     return tree
@@ -218,11 +219,11 @@ def converted(value: Any, field: Field, source: str) -> Any:
     for candidate in _readings(value, field):
         try:
             result = msgspec.convert(candidate, field.type)
-        except msgspec.ValidationError:
+        except (ValueError, OverflowError, RecursionError):
             continue
-        if _all_finite(result):
+        if _sensible(result):
             return result
-    shown = str(value) if isinstance(value, Typed) else repr(value)
+    shown = _shortened(str(value) if isinstance(value, Typed) else repr(value))
     allowed = field.type_text + (f" {field.bounds}" if field.bounds else "")
     choices = typing.get_args(field.type) if typing.get_origin(field.type) is Literal else ()
     for inner in typing.get_args(field.type):
@@ -234,34 +235,55 @@ def converted(value: Any, field: Field, source: str) -> Any:
 def _readings(value: Any, field: Field) -> Iterator[Any]:
     """What a typed or written value may mean, the likeliest first."""
     if isinstance(value, Mapping):
-        yield {key: next(_readings(item, field._replace(type=Any))) for key, item in value.items()}
+        parts = {key: next(_readings(item, field._replace(type=Any)), ...) for key, item in value.items()}
+        if ... not in parts.values():
+            yield parts
         return
     if isinstance(value, str) and value.lower() == "none":
         yield None
     if isinstance(value, Typed):
         if field.type is not Any:
             yield str(value)
-        try:
-            yield tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            with contextlib.suppress(ValueError):
-                yield float(value)  # .5, which TOML does not take for a number
-        if typing.get_origin(_bare(field.type)) is tuple:  # 64,64 or 64 for [64, 64] or [64]
-            yield next(_readings(Typed(f"[{value.strip('[]()')}]"), field._replace(type=Any)))
-        yield str(value)
+        yield from _toml(value)
+        with contextlib.suppress(ValueError):
+            yield float(value)  # .5, which TOML does not take for a number
+        if typing.get_origin(_bare(field.type)) is tuple and "[" not in value:  # 64,64 or 64 for [64, 64] or [64]
+            yield from _toml(f"[{value.removeprefix('(').removesuffix(')')}]")
+        if field.type is not Any or value[:1] not in ("[", "{", '"'):  # what begins like a value must be one
+            yield str(value)
     else:
         yield value
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
+
+
+def _toml(text: str) -> Iterator[Any]:
+    """The text as one TOML value, if it is one that JSON has too."""
+    if "\n" in text or "\r" in text:
+        return  # more than one value
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+        msgspec.json.encode(value)
+        if msgspec.json.decode(msgspec.json.encode(value)) == value:
+            yield value
+    except (ValueError, TypeError, RecursionError, OverflowError):
+        return  # no TOML, or numbers and nesting beyond all sense
 
 
 def _bare(kind: Any) -> Any:
     return typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
 
 
-def _all_finite(value: Any) -> bool:
+def _sensible(value: Any) -> bool:
+    """Numbers must be finite, and integers such that a float can hold them."""
     if isinstance(value, Mapping):
-        return all(map(_all_finite, value.values()))
+        return all(map(_sensible, value.values()))
     if isinstance(value, (list, tuple)):
-        return all(map(_all_finite, value))
+        return all(map(_sensible, value))
+    if isinstance(value, int):
+        return abs(value) <= 2**53
     return not isinstance(value, float) or math.isfinite(value)
 
 

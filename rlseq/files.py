@@ -12,6 +12,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -156,11 +157,12 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> str:
     header: dict[str, Any] = {}
     offset = 0
     # Largest alignment first, as the format's own writer does, so that every array is aligned.
+    arrays = {name: array.astype(array.dtype.newbyteorder("<"), copy=False) for name, array in arrays.items()}
     order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
     for name in order:
         array = arrays[name]
         header[name] = {
-            "dtype": NAMES[array.dtype.newbyteorder("<")],
+            "dtype": NAMES[array.dtype],
             "shape": list(array.shape),
             "data_offsets": [offset, offset + array.nbytes],
         }
@@ -202,7 +204,7 @@ def read_tensors(path: Path, sha256: str | None = None, into: Into | None = None
     with explained(path, "read"), open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         for name, dtype, shape in _read_header(path, file, size, digest):
-            array = np.empty(shape, dtype) if into is None else into(name, shape, dtype)
+            array = _empty(path, name, shape, dtype) if into is None else into(name, shape, dtype)
             view = _bytes(array)
             for start in range(0, len(view), CHUNK):
                 part = view[start : start + CHUNK]
@@ -216,6 +218,13 @@ def read_tensors(path: Path, sha256: str | None = None, into: Into | None = None
             "damaged."
         )
     return arrays
+
+
+def _empty(path: Path, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    try:
+        return np.empty(shape, dtype)
+    except ValueError as error:  # an empty array may still claim axes that no array can have
+        raise CorruptFile(f"{path}: {name} has a shape that no array can have ({error}).") from None
 
 
 def _bytes(array: np.ndarray) -> memoryview:
@@ -236,12 +245,13 @@ def _read_header(path: Path, file: IO[bytes], size: int, digest: Any) -> list[tu
         for name, entry in json.loads(text).items():
             if name == "__metadata__":
                 continue
-            start, end = entry["data_offsets"]
-            dtype, shape = DTYPES[entry["dtype"]], tuple(int(n) for n in entry["shape"])
-            if any(n < 0 for n in shape) or end - start != dtype.itemsize * int(np.prod(shape, dtype=object)):
+            (start, end), dtype, shape = entry["data_offsets"], DTYPES[entry["dtype"]], tuple(entry["shape"])
+            if any(type(n) is not int or n < 0 for n in (start, end, *shape)):
+                raise ValueError(f"{name}: {entry}"[:80])
+            if end - start != dtype.itemsize * math.prod(shape):
                 raise ValueError(name)
             entries.append((start, end, name, dtype, shape))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise CorruptFile(f"{path} has a damaged safetensors header ({error}).") from None
     entries.sort(key=lambda entry: entry[:2])
     position = 0
@@ -260,7 +270,7 @@ def sha256_arrays(arrays: Mapping[str, np.ndarray]) -> str:
     """SHA-256 over names, dtypes, shapes and contents by name; the same whatever file they lie in."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
+        array = arrays[name]
         digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(_bytes(array))
+        digest.update(_bytes(np.ascontiguousarray(array)))
     return digest.hexdigest()

@@ -34,10 +34,10 @@ def read_recipe(path: Path, name: str) -> Recipe:
         data = path.read_bytes()
     try:
         values = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"recipe {name}: {path} is not valid TOML: {error}") from None
     version = values.pop("format_version", RECIPE_FORMAT)
-    if not isinstance(version, int) or version > RECIPE_FORMAT:
+    if type(version) is not int or not 1 <= version <= RECIPE_FORMAT:
         raise UsageError(
             f"recipe {name}: {path} has format_version {version}; this rlseq reads up to {RECIPE_FORMAT}: update rlseq."
         )

@@ -152,12 +152,17 @@ class Run:
         try:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             file.seek(0)
             owner = file.read().strip()
             file.close()
             raise RlseqError(
                 f"{self.path} is being trained by another process ({owner}). Wait for it, or stop it first."
+            ) from None
+        except OSError as error:
+            file.close()
+            raise RlseqError(
+                f"cannot lock {path}: {error.strerror}. Set RLSEQ_RUNS to a folder on a disk with locks."
             ) from None
         file.truncate(0)
         file.write(f"process {os.getpid()}")
@@ -171,7 +176,10 @@ class Run:
 
 def is_run(path: Path) -> bool:
     """Whether a folder is a run."""
-    return (path / "config.json").is_file()
+    try:
+        return (path / "config.json").is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def open_run(path: str | Path) -> Run:
@@ -211,6 +219,15 @@ def newest_run() -> Run:
     return runs[0]
 
 
+def _plain(name: str) -> bool:
+    """Whether a folder of this name can be made anywhere."""
+    try:
+        length = len(os.fsencode(name))
+    except UnicodeError:
+        return False
+    return 0 < length <= 200 and Path(name).name == name and name[0] not in ". " and "\0" not in name
+
+
 def create_run(name: str | None, stem: str) -> Run:
     """Make a new run folder.
 
@@ -224,7 +241,7 @@ def create_run(name: str | None, stem: str) -> Run:
         RlseqError: the folder cannot be written.
     """
     folder = runs_folder()
-    if name is not None and (Path(name).name != name or name.startswith(".") or not name.strip()):
+    if name is not None and not _plain(name):
         raise UsageError(
             f"run.name = {name!r}: give a plain name without folders; RLSEQ_RUNS chooses the folder of all runs."
         )

@@ -162,12 +162,14 @@ def decode_spec(text: str | bytes, where: str) -> PolicySpec:
     """
     try:
         version = msgspec.json.decode(text, type=_Version).format_version
+        if version < 1:
+            raise CorruptFile(f"{where} states the format_version {version}, which never was.")
         if version > SPEC_FORMAT:
             raise NewerFormat(
                 f"{where} has format_version {version}; this rlseq reads up to {SPEC_FORMAT}: update rlseq."
             )
         return msgspec.json.decode(text, type=PolicySpec)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise CorruptFile(f"{where} holds a damaged policy description: {error}.") from None
 
 
@@ -197,7 +199,10 @@ def cast(value: Any, leaf: Leaf) -> np.ndarray:
     Raises:
         RlseqError: wrong shape (both are named), NaN, or a number the dtype cannot hold.
     """
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        raise RlseqError(f"{leaf.name} is no array; the policy was trained on shape {leaf.shape}.") from None
     if array.shape != leaf.shape:
         raise RlseqError(f"{leaf.name} has shape {array.shape}, the policy was trained on shape {leaf.shape}.")
     dtype = np.dtype(leaf.dtype)
@@ -209,9 +214,28 @@ def cast(value: Any, leaf: Leaf) -> np.ndarray:
         return array
     with np.errstate(all="ignore"):
         result = array.astype(dtype)
-    if dtype.kind != "f" and not np.array_equal(result.astype(array.dtype), array):
+    if not _holds(dtype, array, result):
         raise RlseqError(f"{leaf.name} holds values that {leaf.dtype}, the dtype of the policy's input, cannot hold.")
     return result
+
+
+def _holds(dtype: np.dtype, array: np.ndarray, result: np.ndarray) -> bool:
+    """Whether no number became another one (but for rounding to float32)."""
+    if array.size == 0:
+        return True
+    if dtype.kind == "f":
+        return bool((np.isfinite(result) | ~np.isfinite(array)).all())
+    bounds = np.iinfo(dtype)
+    if array.dtype.kind == "f" and not (np.isfinite(array).all() and (array == np.floor(array)).all()):
+        return False
+    return bounds.min <= int(array.min()) and int(array.max()) <= bounds.max
+
+
+def has_nan(array: np.ndarray) -> bool:
+    """Whether a float array holds NaN: only then is the sum of its squares NaN, which is quicker to see."""
+    flat = array.ravel()
+    square = flat.dot(flat)
+    return bool(square != square)
 
 
 def encode_observations(observations: Sequence[Any], spec: PolicySpec) -> tuple[np.ndarray, ...]:

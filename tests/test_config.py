@@ -147,3 +147,148 @@ def test_a_recipe_is_data(tmp_path: Path) -> None:
     options = resolve(DqnTraining, Layer("recipe r", recipe.values))
     assert options.run.name == "__import__('os').getcwd()"
     assert options.optim.clip_norm is None
+
+
+# --------------------------------------------------------------------------------------------------- precedence, JSON
+
+
+def test_every_later_layer_wins_and_an_absent_value_never_does() -> None:
+    layers = [Layer(name, {"dqn": {"tau": value}}) for name, value in (("a", 0.1), ("b", 0.2), ("c", 0.3))]
+    for count, expected in ((0, 0.005), (1, 0.1), (2, 0.2), (3, 0.3)):
+        assert resolve(DqnTraining, *layers[:count], Layer("empty", {"dqn": {}})).dqn.tau == expected
+
+
+def test_lists_are_replaced_and_tables_are_merged() -> None:
+    recipe = Layer("recipe", {"net": {"hidden": [512, 512, 512]}, "env": {"kwargs": {"deep": {"a": 1}, "b": [1, 2]}}})
+    line = Layer("command line", set_values(["net.hidden=8", "env.kwargs.b=[3]"]))
+    options = resolve(DqnTraining, recipe, line)
+    assert options.net.hidden == (8,)
+    assert options.env.kwargs == {"deep": {"a": 1}, "b": [3]}
+
+
+def test_the_message_names_the_source_that_was_wrong() -> None:
+    good, bad = Layer("recipe good", {"dqn": {"tau": 0.1}}), Layer("recipe bad", {"dqn": {"tau": 7}})
+    with pytest.raises(UsageError, match=r"^recipe bad: dqn\.tau = 7 .*float > 0, <= 1"):
+        resolve(DqnTraining, good, bad)
+    with pytest.raises(UsageError, match=r"^recipe bad: dqn\.tau = 7"):  # not excused by a later layer
+        resolve(DqnTraining, bad, good)
+
+
+@pytest.mark.parametrize("path", [field.path for field in fields(DqnTraining)])
+def test_every_option_refuses_what_is_of_no_type_it_takes(path: str) -> None:
+    group, name = path.split(".")
+    with pytest.raises(UsageError, match=path.replace(".", r"\.")):
+        resolve(DqnTraining, Layer("recipe r", {group: {name: object()}}))
+
+
+def bounds() -> list[tuple[str, Any]]:
+    """One value just outside each bound that an option states."""
+    found: list[tuple[str, Any]] = []
+    for field in fields(DqnTraining):
+        if "list" in field.type_text:
+            continue
+        for bound in filter(None, field.bounds.split(", ")):
+            sign, text = bound.split()
+            limit = float(text) if "float" in field.type_text else int(text)
+            found.append((field.path, {">": limit, ">=": limit - 1, "<": limit, "<=": limit + 1}[sign]))
+    return found
+
+
+@pytest.mark.parametrize(("path", "value"), bounds())
+def test_every_stated_bound_holds(path: str, value: Any) -> None:
+    group, name = path.split(".")
+    with pytest.raises(UsageError, match=path.replace(".", r"\.")):
+        resolve(DqnTraining, Layer("recipe r", {group: {name: value}}))
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize("path", ["optim.lr", "optim.eps", "optim.weight_decay", "optim.clip_norm", "eval.target"])
+def test_no_number_is_infinite(path: str, value: float) -> None:
+    group, name = path.split(".")
+    for tree in ({group: {name: value}}, set_values([f"{path}={value}"])):
+        with pytest.raises(UsageError, match=path.replace(".", r"\.")):
+            resolve(DqnTraining, Layer("x", tree))
+    with pytest.raises(UsageError, match=r"env\.kwargs"):
+        resolve(DqnTraining, Layer("x", {"env": {"kwargs": {"deep": [1.0, {"x": value}]}}}))
+
+
+def test_the_schema_covers_the_whole_tree_with_its_bounds_and_help() -> None:
+    schema = msgspec.json.schema(DqnTraining)
+    definitions = schema["$defs"]
+    root = definitions["DqnTraining"]["properties"]
+    for field in fields(DqnTraining):
+        group, name = field.path.split(".")
+        reference = root[group].get("$ref") or root[group]["allOf"][0]["$ref"]
+        entry = definitions[reference.rpartition("/")[2]]["properties"][name]
+        assert field.help in str(entry), field.path
+    gamma = definitions["DqnOptions"]["properties"]["gamma"]
+    assert (gamma["minimum"], gamma["maximum"], gamma["default"]) == (0, 1, 0.99)
+    assert definitions["DqnOptions"]["additionalProperties"] is False
+
+
+def test_what_was_resolved_is_plain_json() -> None:
+    """`config.json` must bring back the very values: nothing may change its type on the way."""
+    options = typed("env.kwargs.day=2020-01-01", "env.kwargs.list=[1, 2.5, true]")
+    assert resolve(DqnTraining, Layer("config.json", msgspec.json.decode(msgspec.json.encode(options)))) == options
+
+
+@pytest.mark.parametrize("text", ["1\nb = 2", "1\r\n[x]"])
+def test_a_typed_value_is_one_value_and_nothing_of_it_is_dropped(text: str) -> None:
+    assert typed(f"env.kwargs.x={text}").env.kwargs == {"x": text}
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        "optim.lr=" + "9" * 5000,
+        "run.steps=" + "9" * 5000,
+        "run.steps=" + "9" * 400,  # no float holds it, so no schedule could be computed
+        "net.hidden=" + "[" * 20_000,
+        "env.kwargs.x=" + "[" * 20_000,
+        "env.kwargs." + "a." * 5000 + "b=1",
+    ],
+    ids=["lr-5000-digits", "steps-5000-digits", "steps-400-digits", "hidden-nested", "kwargs-nested", "name-nested"],
+)
+def test_absurd_values_are_refused_like_wrong_ones(assignment: str) -> None:
+    with pytest.raises(UsageError):
+        typed(assignment)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("algorithm = 'dqn'\nx = " + "9" * 5000, "not valid TOML"),
+        ("algorithm = 'dqn'\nx = " + "[" * 20_000, "not valid TOML"),
+        ("algorithm = 3", "lacks the line"),
+        ("format_version = true\nalgorithm = 'dqn'", "format_version"),
+        ("format_version = -1\nalgorithm = 'dqn'", "format_version"),
+        ("algorithm = 'dqn'\n[env]\nimports = 'os'", "would import code"),
+    ],
+    ids=["digits", "nested", "number", "version-true", "version-negative", "imports-text"],
+)
+def test_recipes_that_are_absurd(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "r.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_recipe(path, "r")
+
+
+@pytest.mark.parametrize("option", ["env", "net", "run"])
+def test_a_recipe_with_a_list_for_a_group_is_refused(tmp_path: Path, option: str) -> None:
+    (tmp_path / "r.toml").write_text(f"algorithm = 'dqn'\n[[{option}]]\nid = 'os:system'\n")
+    with pytest.raises(UsageError, match=f"recipe r.*{option} is a group"):
+        resolve(DqnTraining, Layer("recipe r", read_recipe(tmp_path / "r.toml", "r").values))
+
+
+def test_code_in_a_recipe_never_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a text it stays a text; where a number belongs it is refused."""
+    ran = tmp_path / "ran"
+    code = f"__import__('pathlib').Path({str(ran)!r}).touch()"
+    path = tmp_path / "r.toml"
+    path.write_text(f'algorithm = "dqn"\n[run]\nname = """{code}"""\n[env.kwargs]\nx = """{code}"""\n')
+    options = resolve(DqnTraining, Layer("recipe r", read_recipe(path, "r").values))
+    assert (options.run.name, options.env.kwargs) == (code, {"x": code})
+    path.write_text(f'algorithm = "dqn"\n[dqn]\ngamma = """{code}"""\n')
+    with pytest.raises(UsageError, match=r"recipe r: dqn\.gamma = "):
+        resolve(DqnTraining, Layer("recipe r", read_recipe(path, "r").values))
+    assert not ran.exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import errno
 import json
 import os
 import signal
@@ -112,3 +114,93 @@ def test_a_lock_ends_with_its_process_however_that_ends(folder: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
     run.lock().close()
+
+
+class Noon(datetime.datetime):
+    """A clock that stands still."""
+
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> Noon:
+        return cls(2026, 3, 4, 12, 0, 0)
+
+
+def test_runs_of_the_same_second_get_folders_of_their_own(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setattr(runs, "datetime", Noon)
+    made_up = [runs.create_run(None, "cart-s0").name for _ in range(3)]
+    assert made_up == ["cart-s0-20260304-120000", "cart-s0-20260304-120000-2", "cart-s0-20260304-120000-3"]
+    assert sorted(path.name for path in folder.iterdir()) == made_up
+
+
+def test_processes_that_start_together_never_share_a_folder(folder: Path) -> None:
+    code = "from rlseq.runs import create_run\nfor _ in range(20): print(create_run(None, 'stem').name)"
+    started = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+        for _ in range(2)
+    ]
+    names = [name for process in started for name in process.communicate()[0].split()]
+    assert len(names) == len(set(names)) == 40
+    assert {path.name for path in folder.iterdir()} == set(names)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800", "n" * 300, "a/", "/abs", "..", "."])
+def test_names_that_no_folder_can_have_are_refused(folder: Path, name: str) -> None:
+    with pytest.raises(RlseqError):
+        runs.create_run(name, "stem")
+    assert not list(folder.iterdir())
+
+
+def test_a_name_of_any_length_is_looked_up(folder: Path) -> None:
+    with pytest.raises(UsageError, match="there is no run"):
+        runs.open_run("n" * 300)
+
+
+def test_a_folder_that_cannot_be_made_is_named(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    (folder / "file").write_text("")
+    monkeypatch.setenv("RLSEQ_RUNS", str(folder / "file" / "runs"))
+    with pytest.raises(RlseqError, match=r"cannot create .*file.runs"):
+        runs.create_run(None, "stem")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setenv("RLSEQ_RUNS", str(folder / "new"))
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(RlseqError, match=r"cannot create .*new: Permission denied.*RLSEQ_RUNS"):
+        runs.create_run(None, "stem")
+
+
+@pytest.mark.parametrize("file", ["config.json", "env.json", "lineage.json", "summary.json"])
+def test_every_file_states_its_format(folder: Path, file: str) -> None:
+    run = made("r")
+    readers = {"config.json": run.config, "env.json": run.env, "lineage.json": run.lineage, "summary.json": run.summary}
+    path = run.path / file
+    for text, error in (
+        ('{"format_version": 2}', NewerFormat),
+        ('{"format_version": 0}', CorruptFile),
+        ("{}", CorruptFile),
+        ("[1]", CorruptFile),
+        ("{", CorruptFile),
+        ("", CorruptFile),
+    ):
+        path.write_text(text)
+        with pytest.raises(error, match=file.replace(".", r"\.")):
+            readers[file]()
+
+
+def test_a_second_run_may_be_locked_and_a_lock_may_be_taken_again(folder: Path) -> None:
+    a, b = made("a"), made("b")
+    with a.lock(), b.lock():
+        pass
+    with a.lock():
+        assert (a.path / ".lock").read_text() == f"process {os.getpid()}"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no lock on Windows")
+def test_a_disk_without_locks_is_not_called_another_process(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(runs.fcntl, "flock", refuse)
+    with pytest.raises(RlseqError, match="No locks available") as caught:
+        made("r").lock()
+    assert "another process" not in str(caught.value)

@@ -100,3 +100,60 @@ def test_widths_and_states() -> None:
     assert Leaf(name="o", kind="multi_discrete", shape=(2,), sizes=(3, 4), starts=(0, 0)).width == 7
     zeros = SPEC.state[0].zeros(5)
     assert (zeros.shape, zeros.dtype, zeros.sum()) == ((2, 5, 4), np.float32, 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (np.int8([-1]), "uint8"),
+        (np.int64([-1]), "uint8"),
+        (np.uint8([200]), "int8"),
+        (np.uint64([2**63 + 5]), "int64"),
+        (np.float64([1e300]), "float32"),
+        (np.float64([1e300]), "int64"),
+        (np.float64([np.inf]), "int64"),
+    ],
+)
+def test_a_number_that_the_dtype_cannot_hold_never_becomes_another(value: np.ndarray, dtype: str) -> None:
+    with pytest.raises(RlseqError, match=rf"o holds .*{dtype}"):
+        cast(value, Leaf(name="o", shape=(1,), dtype=dtype))
+
+
+def test_infinities_stay_and_float64_is_rounded() -> None:
+    found = cast([np.inf, -np.inf, 0.1], Leaf(name="o", shape=(3,)))
+    np.testing.assert_array_equal(found, np.float32([np.inf, -np.inf, 0.1]), strict=True)
+
+
+@pytest.mark.parametrize("start", [0, 5, -3])
+def test_defaults_stand_in_the_json_of_others(start: int) -> None:
+    """A file by another program may leave out what has a default."""
+    text = f'{{"format_version": 1, "env": {{"id": "E"}}, "observation": [], "action": {{"n": 2, "start": {start}}}}}'
+    spec = decode_spec(text, "f")
+    assert (spec.action, spec.state, spec.outputs) == (ActionSpec(n=2, start=start), (), ("action", "q_values"))
+
+
+def test_unknown_entries_are_refused() -> None:
+    tree = json.loads(encode_spec(SPEC))
+    with pytest.raises(CorruptFile, match="surprise"):
+        decode_spec(json.dumps({**tree, "surprise": 1}), "f")
+
+
+@pytest.mark.parametrize("value", [[[1, 2], [3]], [[1, 2], 3]])
+def test_a_ragged_list_is_refused_like_any_wrong_shape(value: Any) -> None:
+    with pytest.raises(RlseqError, match=r"o .*\(2, 2\)"):
+        cast(value, Leaf(name="o", shape=(2, 2)))
+
+
+@pytest.mark.parametrize("change", [("1", "0"), ("1", "-1"), ('"E-v0"', '"\udcff"')])
+def test_a_version_or_a_text_that_cannot_be_is_damage(change: tuple[str, str]) -> None:
+    field = "id" if "E" in change[0] else "format_version"
+    text = encode_spec(SPEC).replace(f'"{field}":{change[0]}', f'"{field}":{change[1]}', 1)
+    with pytest.raises(CorruptFile, match=r"^f "):
+        decode_spec(text, "f")
+
+
+def test_truncated_descriptions_are_damage_at_every_length() -> None:
+    text = encode_spec(SPEC)
+    for length in range(len(text)):
+        with pytest.raises(CorruptFile, match=r"^f "):
+            decode_spec(text[:length], "f")

@@ -7,7 +7,6 @@ rebuilt from its seed and actions, which is what makes an exact resume possible.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,10 +15,13 @@ import numpy as np
 
 from rlseq.envs.make import MakeEnv
 from rlseq.errors import CorruptFile, EnvironmentFailed, ResumeMismatch, RlseqError
-from rlseq.spec import Leaf, cast, pick
+from rlseq.spec import Leaf, cast, has_nan, pick
 
 SeedOf = Callable[[int, int], int | None]
 """(environment, its episode number) -> seed, or None when the environment has no further episode to play."""
+
+
+LARGEST = float(np.finfo(np.float32).max)  # rewards are kept as float32
 
 
 class Episode(NamedTuple):
@@ -117,6 +119,10 @@ class EnvBatch:
         for leaf, array in zip(self._leaves, into, strict=True):
             value = pick(observation, leaf)
             if type(value) is np.ndarray and value.dtype == array.dtype and value.shape == leaf.shape:
+                if value.dtype.kind == "f" and has_nan(value):
+                    raise EnvironmentFailed(
+                        f"{leaf.name} holds NaN; the policy cannot act on it. Mend the environment's observation."
+                    )
                 array[i] = value  # a copy: the environment may reuse its buffer
             else:
                 array[i] = cast(value, leaf)
@@ -141,13 +147,14 @@ class EnvBatch:
             except Exception as error:
                 raise self._failure(i, error, f"step({action + self._start})") from error
             self._actions[i].append(action)
-            if not math.isfinite(reward):
+            value = _number(reward)
+            if not abs(value) <= LARGEST:
                 raise EnvironmentFailed(
-                    f"environment {i} ({self.envs[i]}) gave the reward {reward} in episode {self.episode[i]}, step "
+                    f"environment {i} ({self.envs[i]}) gave the reward {reward!r} in episode {self.episode[i]}, step "
                     f"{len(self._actions[i])}; nothing can be learnt from that. Mend the environment's reward."
                 )
-            self._returns[i] += float(reward)
-            self.reward[i] = reward
+            self._returns[i] += value
+            self.reward[i] = value
             self._terminated[i], self._truncated[i] = terminated, truncated and not terminated
             self._write(observation, self._next_obs, i)
             if terminated or truncated:
@@ -219,6 +226,14 @@ class EnvBatch:
         """Close the environments."""
         for env in self.envs:
             env.close()
+
+
+def _number(reward: Any) -> float:
+    """The reward as a float, NaN if it is no number."""
+    try:
+        return float(reward)
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
 
 
 def _check(state: dict[str, np.ndarray], obs: tuple[np.ndarray, ...]) -> None:

@@ -54,7 +54,7 @@ def import_modules(modules: Sequence[str]) -> None:
             raise UsageError(
                 f"--import {module}: no module of this name in {os.getcwd()} or among the installed packages."
             ) from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UsageError(f"--import {module}: importing it raised {type(error).__name__}: {error}") from error
 
 

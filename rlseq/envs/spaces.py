@@ -21,7 +21,13 @@ def observation_leaves(space: gym.Space, env_id: str) -> tuple[Leaf, ...]:
         UsageError: a space that DQN cannot learn on; says why and what would work.
     """
     leaves = tuple(_leaves(space, (), env_id))
-    if not leaves:
+    names = [leaf.name for leaf in leaves]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(
+                f"{env_id}: two parts of the observation space would both be the input {name}: rename a key."
+            )
+    if not leaves or any(leaf.width == 0 for leaf in leaves):
         raise UsageError(f"{env_id}: the observation space {space} is empty; there is nothing to learn from.")
     return leaves
 

@@ -17,7 +17,7 @@ from rlseq.envs.batch import EnvBatch
 from rlseq.envs.make import MakeEnv
 from rlseq.envs.seeding import evaluation_seed
 from rlseq.envs.spaces import action_spec
-from rlseq.errors import RlseqError, UsageError
+from rlseq.errors import EnvironmentFailed, RlseqError, UsageError
 from rlseq.spec import Policy, PolicySpec, StepInput
 
 OnStep = Callable[[int, StepInput[np.ndarray], np.ndarray, np.ndarray], None]
@@ -162,7 +162,13 @@ class _FrameTap(gym.Wrapper):
         self._show()
 
     def _show(self) -> None:
-        frame = self.env.render()
+        try:
+            frame = self.env.render()
+        except Exception as error:
+            raise EnvironmentFailed(
+                f"{self.env} could not be rendered: {type(error).__name__}: {error}. Leave --render out, or see "
+                "whether the environment needs a screen (SDL_VIDEODRIVER=dummy does without)."
+            ) from error
         if not isinstance(frame, np.ndarray) or frame.ndim != 3:
             raise RlseqError(f"{self.env} rendered {type(frame).__name__}, not an image [height, width, 3].")
         self._on_frame(0, self._episode, frame)

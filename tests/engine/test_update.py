@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -224,3 +225,102 @@ def test_the_schedule_advances_once_per_update() -> None:
     x, y = batches(1)[0]
     rates = [step(Part((x[:6], y[:6]), 0.5), Part((x[6:], y[6:]), 0.5)).lr for _ in range(6)]
     assert rates == pytest.approx([1.0, 0.875, 0.75, 0.625, 0.5, 0.5])
+
+
+@pytest.mark.parametrize("sizes", [[12], [11, 1], [1, 1, 10], [1] * 12, [5, 7]])
+@pytest.mark.parametrize("clip", [{}, {"clip_norm": 0.05}, {"clip_value": 0.01}], ids=["none", "norm", "value"])
+def test_accumulated_gradients_are_those_of_the_whole_within_a_millionth(
+    sizes: list[int], clip: dict[str, float]
+) -> None:
+    whole, parts = network(), network()
+    update_whole, step_whole = step_of(whole, options(name="sgd", lr=0.1, beta1=0.0, **clip))
+    update_parts, step_parts = step_of(parts, options(name="sgd", lr=0.1, beta1=0.0, **clip))
+    x, y = batches(1)[0]
+    ends = np.cumsum([0, *sizes])
+    step_whole(Part((x, y), 1.0))
+    step_parts(*(Part((x[a:b], y[a:b]), float(b - a) / 12) for a, b in itertools.pairwise(ends)))
+    difference = torch.linalg.vector_norm(update_whole.flat.grad - update_parts.flat.grad)
+    assert float(difference / torch.linalg.vector_norm(update_whole.flat.grad)) < 1e-6
+    torch.testing.assert_close(update_whole.flat.data, update_parts.flat.data, rtol=1e-6, atol=1e-7)
+    assert update_parts.updates == 1
+
+
+def test_a_gradient_below_the_limit_is_left_alone() -> None:
+    for clip in ({"clip_norm": 1e6}, {"clip_value": 1e6}):
+        a, b = network(), network()
+        update_a, step_a = step_of(a, options(name="sgd", lr=0.1))
+        update_b, step_b = step_of(b, options(name="sgd", lr=0.1, **clip))
+        for batch in batches(3):
+            step_a(Part(batch, 1.0)), step_b(Part(batch, 1.0))
+        assert torch.equal(update_a.flat.data, update_b.flat.data)
+
+
+def test_gradients_do_not_pile_up_from_update_to_update() -> None:
+    net = network()
+    update, step = step_of(net, options(name="sgd", lr=1e-12, beta1=0.0))
+    batch = batches(1)[0]
+    norms = [float(step(Part(batch, 1.0)).grad_norm) for _ in range(3)]
+    assert norms == pytest.approx([norms[0]] * 3)
+    assert float(torch.linalg.vector_norm(update.flat.grad)) == pytest.approx(norms[0])
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**6, 2.0**15])
+@pytest.mark.parametrize("clip", [{"clip_norm": 0.05}, {"clip_value": 0.01}], ids=["norm", "value"])
+def test_accumulation_clipping_and_scaling_together(scale: float, clip: dict[str, float]) -> None:
+    """T3 with parts: every part is scaled alike, the sum is unscaled once, then clipped."""
+    plain, scaled = network(), network()
+    update_a, step_a = step_of(plain, options(name="sgd", lr=0.1, **clip))
+    update_b, step_b = step_of(scaled, options(name="sgd", lr=0.1, **clip), SCALED)
+    update_b.scaler.load_state_dict({**update_b.scaler.state_dict(), "scale": scale})
+    for x, y in batches(4):
+        parts = [Part((x[:5], y[:5]), 5 / 12), Part((x[5:], y[5:]), 7 / 12)]
+        a, b = step_a(*parts), step_b(*parts)
+        torch.testing.assert_close(a.grad_norm, b.grad_norm, rtol=1e-6, atol=0)
+        torch.testing.assert_close(a.loss, b.loss, rtol=1e-6, atol=0)
+    torch.testing.assert_close(update_a.flat.data, update_b.flat.data, rtol=1e-6, atol=1e-7)
+
+
+def test_a_part_that_overflows_skips_the_whole_update() -> None:
+    """T4, and the schedule goes on from where it stood."""
+    net = network()
+    update, step = step_of(net, options(name="adam", lr=1.0, schedule="linear", final_factor=0.5), SCALED, total=4)
+    x, y = batches(1)[0]
+    before = update.flat.data.clone()
+    bad = Part((x[:6] * torch.inf, y[:6]), 0.5)
+    rates = []
+    for k in range(8):
+        info = step(Part((x[6:], y[6:]), 0.5), bad if k % 2 == 0 else Part((x[:6], y[:6]), 0.5))
+        rates.append(info.lr)
+        assert info.skipped == (k % 2 == 0)
+        if k == 0:
+            assert torch.equal(update.flat.data, before)
+    assert (update.updates, update.skipped) == (4, 4)
+    assert rates == pytest.approx([1.0, 1.0, 0.875, 0.875, 0.75, 0.75, 0.625, 0.625])
+
+
+def test_the_count_of_skipped_updates_and_the_scale_survive_a_resume() -> None:
+    """T5: the scale's growth counter too, so that it doubles at the same update."""
+    a, b = network(), network()
+    update_a, step_a = step_of(a, options(name="sgd", lr=0.01), SCALED)
+    update_a.scaler.set_growth_interval(5)
+    good = batches(1)[0]
+    for k in range(5):
+        step_a(Part((good[0] * torch.inf, good[1]) if k == 1 else good, 1.0))
+    update_b, step_b = step_of(b, options(name="sgd", lr=0.01), SCALED)
+    arrays, numbers = update_a.state()
+    b.load_state_dict(a.state_dict())
+    update_b.load({key: array.copy() for key, array in arrays.items()}, copy.deepcopy(numbers))
+    assert (update_b.updates, update_b.skipped) == (4, 1)
+    for _ in range(6):
+        step_a(Part(good, 1.0)), step_b(Part(good, 1.0))
+        assert update_a.scaler.get_scale() == update_b.scaler.get_scale()
+    assert update_a.scaler.get_scale() == 65536.0  # halved once, doubled once
+
+
+def test_without_a_scaler_nothing_is_skipped_silently() -> None:
+    update, step = step_of(network(), options(name="sgd", lr=0.1))
+    x, y = batches(1)[0]
+    info = step(Part((x * torch.inf, y), 1.0))
+    assert not info.skipped
+    assert not torch.isfinite(info.grad_norm)  # whoever trains sees it
+    assert (update.updates, update.skipped) == (1, 0)

@@ -85,3 +85,62 @@ def test_the_policy_acts_greedily_in_the_environments_numbering_and_restores_the
     assert actions.tolist() == [12, 10, 11]
     assert state == ()
     assert net.training
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu", "silu", "elu"])
+def test_every_activation_is_the_one_it_is_called(activation: str) -> None:
+    net = QNetwork((BOX,), 2, NetOptions(hidden=(4,), activation=activation))  # type: ignore[arg-type]
+    x = torch.linspace(-3, 3, 15).reshape(5, 3)
+    w = net.state_dict()
+    h = getattr(torch.nn.functional, activation)(x @ w["core.layers.0.weight"].T + w["core.layers.0.bias"])
+    torch.testing.assert_close(net(NetInput((x,)))[0].detach(), h @ w["head.weight"].T + w["head.bias"])
+
+
+def test_values_are_float32_even_in_mixed_precision() -> None:
+    net = QNetwork((BOX,), 2, NetOptions(hidden=(4,)))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert net(NetInput((torch.ones(2, 3),)))[0].dtype == torch.float32
+
+
+def test_names_of_weights_stay_what_they_are_in_every_release() -> None:
+    """Checkpoints are read by these names."""
+    assert list(QNetwork((BOX,), 2, NetOptions(hidden=(4, 5))).state_dict()) == [
+        *(f"core.layers.{k}.{part}" for k in (0, 2) for part in ("weight", "bias")),
+        "head.weight",
+        "head.bias",
+    ]
+
+
+def test_seeded_restores_the_generator_when_building_fails() -> None:
+    before = torch.get_rng_state()
+
+    def fail() -> QNetwork:
+        torch.rand(3)
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        seeded(7, fail)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7, 64])
+def test_a_row_depends_on_no_other_row(batch: int) -> None:
+    net = seeded(3, lambda: QNetwork((BOX,), 3, NetOptions(hidden=(16,))))
+    spec = PolicySpec(env=EnvSpec(id="any"), observation=(BOX,), action=ActionSpec(n=3))
+    policy = TorchPolicy(net, spec)  # type: ignore[arg-type]
+    obs = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
+    whole, _ = policy.q_values((obs,), np.zeros(64, np.bool_), ())
+    part, _ = policy.q_values((obs[:batch],), np.zeros(batch, np.bool_), ())
+    torch.testing.assert_close(part, whole[:batch], rtol=1e-5, atol=1e-6)
+    assert not part.requires_grad
+
+
+def test_ties_go_to_the_lowest_action() -> None:
+    net = QNetwork((BOX,), 3, NetOptions(hidden=()))
+    with torch.no_grad():
+        net.head.weight.zero_()
+        net.head.bias.copy_(torch.tensor([-2.0, -1.0, -1.0]))
+    spec = PolicySpec(env=EnvSpec(id="any"), observation=(BOX,), action=ActionSpec(n=3, start=-4))
+    step = StepInput((np.zeros((2, 3), np.float32),), np.zeros(2, np.float32), np.zeros(2, np.bool_))
+    actions, _ = TorchPolicy(net, spec).act(step, ())
+    assert (actions.tolist(), actions.dtype) == ([-3, -3], np.int64)

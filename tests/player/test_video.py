@@ -13,6 +13,7 @@ import pytest
 
 from rlseq.envs.make import maker
 from rlseq.errors import MissingExtra, RlseqError, UsageError
+from rlseq.pipeline import play
 from rlseq.player.rollout import rollout
 from rlseq.player.video import render_fps, rollout_video, video_writer
 from rlseq.spec import EnvSpec
@@ -196,3 +197,15 @@ def test_filming_changes_no_episode(suffix: str, tmp_path: Path) -> None:
         assert len(read_mp4(path)[1]) == frames
     with pytest.raises(UsageError, match="its render modes are none"):
         rollout_video(policy, maker(EnvSpec(id="toy/Blind-v0")), path, episodes=1, seed=0)
+
+
+def test_an_environment_that_cannot_render_after_all_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_screen(self: object) -> None:
+        raise RuntimeError("no screen")
+
+    monkeypatch.setattr("gymnasium.envs.classic_control.CartPoleEnv.render", no_screen)
+    with pytest.raises(RlseqError, match=r"could not be rendered: RuntimeError: no screen.*--render"):
+        play("cartpole-dqn", episodes=1, render="gif", out=tmp_path / "x.gif")
+    assert not list(tmp_path.iterdir())

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlseq import memory
 from rlseq.errors import UsageError
@@ -153,3 +155,90 @@ def test_rows_and_map_reach_every_array() -> None:
     np.testing.assert_array_equal(part.obs[0], batch.obs[0][2:5])
     assert part.weight is None
     assert part.map(lambda array: array.dtype).action == np.int64
+
+
+@settings(deadline=None, max_examples=150, database=None)
+@given(capacity=st.integers(1, 9), sizes=st.lists(st.integers(0, 25), max_size=12), seed=st.integers(0, 2**32 - 1))
+def test_any_additions_leave_what_single_ones_would(capacity: int, sizes: list[int], seed: int) -> None:
+    """Blocks of any size, larger than the whole memory too, across its end, against a list; then saved and restored."""
+    rng = np.random.default_rng(seed)
+    replay, single, twin = UniformReplay(capacity, LEAVES), UniformReplay(capacity, LEAVES), deque[Any](maxlen=capacity)
+    for num in sizes:
+        transitions = random_transitions(rng, num)
+        replay.add(**transitions)
+        twin.extend(rows(transitions))
+        for i in range(num):
+            part = {
+                key: tuple(array[i : i + 1] for array in value) if isinstance(value, tuple) else value[i : i + 1]
+                for key, value in transitions.items()
+            }
+            single.add(**part)
+        assert contents(replay) == list(twin)
+        assert (replay.size, replay.position) == (single.size, single.position)
+        for name, array in replay.arrays.items():
+            np.testing.assert_array_equal(array, single.arrays[name])
+    arrays, counters = replay.state()
+    assert all(len(array) == len(twin) for array in arrays.values())
+    other = UniformReplay(capacity, LEAVES)
+    for name, array in arrays.items():
+        other.slot(name, array.shape, array.dtype)[...] = array
+    other.restore(counters)
+    transitions = random_transitions(rng, 3)
+    for memory_ in (replay, other):
+        memory_.add(**transitions)
+    assert contents(replay) == contents(other)
+
+
+@pytest.mark.parametrize("size", [1, 8])
+def test_every_transition_is_equally_likely_whatever_the_fill(size: int) -> None:
+    rng = np.random.default_rng(3)
+    replay = UniformReplay(8, LEAVES)
+    replay.add(**random_transitions(rng, 8 + size if size == 8 else size))
+    index = replay.sample(rng, 16_000).index
+    counts = np.bincount(index, minlength=8)
+    assert counts[size:].sum() == 0
+    assert ((counts[:size] - 16_000 / size) ** 2 * size / 16_000).sum() < 24.3  # 7 degrees of freedom, 0.1 %
+
+
+def test_samples_are_copies_in_the_dtypes_of_the_memory() -> None:
+    rng = np.random.default_rng(0)
+    replay = UniformReplay(8, (Leaf(name="obs", shape=(2, 2), dtype="uint8", scale=1 / 255),))
+    image = (rng.integers(0, 256, (8, 2, 2)).astype(np.uint8),)
+    replay.add(image, np.arange(8), np.arange(8, dtype=np.float32), np.ones(8, np.float32), image)
+    batch = replay.sample(rng, 5)
+    dtypes = [array.dtype for array in (batch.obs[0], batch.action, batch.reward, batch.discount, batch.next_obs[0])]
+    assert dtypes == [np.uint8, np.int64, np.float32, np.float32, np.uint8]
+    kept = batch.obs[0].copy()
+    replay.arrays["obs.0"].fill(0)
+    np.testing.assert_array_equal(batch.obs[0], kept)
+    assert [array.shape for array in (batch.obs[0], batch.action)] == [(5, 2, 2), (5,)]
+
+
+def test_a_sample_depends_on_the_stream_alone() -> None:
+    replay = UniformReplay(8, LEAVES)
+    replay.add(**random_transitions(np.random.default_rng(0), 8))
+    a, b = (replay.sample(np.random.default_rng(4), 30).index for _ in range(2))
+    np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(a, np.random.default_rng(4).integers(0, 8, 30))
+
+
+@pytest.mark.parametrize("counters", [(9, 0), (-1, 0), (3, 8), (3, -1)])
+def test_counters_of_no_such_replay_are_refused(counters: tuple[int, int]) -> None:
+    replay = UniformReplay(8, LEAVES)
+    with pytest.raises(ValueError, match="replay of 8"):
+        replay.restore({"size": counters[0], "position": counters[1]})
+    assert (replay.size, replay.position) == (0, 0)
+
+
+@pytest.mark.parametrize(("free", "fits"), [(0, False), (-1, True), (None, True)])
+def test_memory_is_refused_at_the_last_byte_and_before_it_is_taken(
+    monkeypatch: pytest.MonkeyPatch, free: int | None, fits: bool
+) -> None:
+    needed = replay_bytes(1000, LEAVES)
+    monkeypatch.setattr(memory, "available_memory", lambda: None if free is None else needed - 1 - free)
+    if fits:
+        assert UniformReplay(1000, LEAVES).capacity == 1000
+        return
+    monkeypatch.setattr(np, "zeros", lambda *_, **__: pytest.fail("allocated"))
+    with pytest.raises(UsageError, match=r"a replay of 1000 transitions.*make replay\.capacity smaller"):
+        UniformReplay(1000, LEAVES)

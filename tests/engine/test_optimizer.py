@@ -1,0 +1,104 @@
+"""Optimisers: every option reaches torch, flat equals ordinary bit for bit, state travels as arrays."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlseq.engine.optimizer import OPTIMIZERS, load_optimizer_arrays, optimizer_arrays
+from rlseq.engine.update import Part
+from tests.engine.test_update import batches, loss_of, network, options, step_of
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_flat_equals_ordinary_bit_for_bit(name: str, decay: float) -> None:
+    """The same torch optimiser over ordinary parameters: laying them out flat changes no bit."""
+    flat, plain = network(), network()
+    chosen = options(name=name, lr=0.01, beta1=0.8, beta2=0.95, eps=1e-5, weight_decay=decay)
+    _, step = step_of(flat, chosen)
+    groups: list[dict[str, object]] = [
+        {"params": [p for p in plain.parameters() if p.ndim >= 2], "weight_decay": decay},
+        {"params": [p for p in plain.parameters() if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    reference = OPTIMIZERS[name](groups, chosen)
+    for batch in batches(15):
+        step(Part(batch, 1.0))
+        reference.zero_grad()
+        loss_of(plain)(batch).mean.backward()
+        reference.step()
+    for a, b in zip(flat.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("adam", {"lr": 0.3, "betas": (0.7, 0.8), "eps": 1e-3, "amsgrad": False}),
+        ("adamw", {"lr": 0.3, "betas": (0.7, 0.8), "eps": 1e-3, "amsgrad": False}),
+        ("sgd", {"lr": 0.3, "momentum": 0.7, "nesterov": False, "dampening": 0}),
+        ("rmsprop", {"lr": 0.3, "alpha": 0.8, "eps": 1e-3, "momentum": 0.7, "centered": False}),
+    ],
+)
+def test_every_option_reaches_the_optimiser(name: str, settings: dict[str, Any]) -> None:
+    update, _ = step_of(network(), options(name=name, lr=0.3, beta1=0.7, beta2=0.8, eps=1e-3, weight_decay=0.2))
+    matrices, rest = update.optimizer.param_groups
+    for group in (matrices, rest):
+        assert {key: group[key] for key in settings} == settings
+    assert (matrices["weight_decay"], rest["weight_decay"]) == (0.2, 0.0)
+
+
+def test_adam_by_hand() -> None:
+    """Two steps of Kingma & Ba 2015 in numpy, float64."""
+    net = network()
+    update, step = step_of(net, options(name="adam", lr=0.1, beta1=0.9, beta2=0.99, eps=1e-6))
+    w = update.flat.data.double().numpy().copy()
+    m, v = np.zeros_like(w), np.zeros_like(w)
+    for t, batch in enumerate(batches(2), start=1):
+        step(Part(batch, 1.0))
+        g = update.flat.grad.double().numpy()
+        m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+        w -= 0.1 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.99**t)) + 1e-6)
+        np.testing.assert_allclose(update.flat.data.numpy(), w, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "entries"),
+    [
+        ("adam", {"exp_avg", "exp_avg_sq", "step"}),
+        ("adamw", {"exp_avg", "exp_avg_sq", "step"}),
+        ("sgd", {"momentum_buffer"}),
+        ("rmsprop", {"square_avg", "momentum_buffer", "step"}),
+    ],
+)
+def test_state_is_arrays_by_name_and_loading_copies_them(name: str, entries: set[str]) -> None:
+    a, step_a = step_of(network(), options(name=name, weight_decay=0.1))
+    assert optimizer_arrays(a.optimizer) == {}
+    for batch in batches(3):
+        step_a(Part(batch, 1.0))
+    arrays = optimizer_arrays(a.optimizer)
+    assert set(arrays) == {f"{group}.{entry}" for group in (0, 1) for entry in entries}
+    assert all(isinstance(array, np.ndarray) for array in arrays.values())
+    kept = {key: array.copy() for key, array in arrays.items()}
+    b, step_b = step_of(network(), options(name=name, weight_decay=0.1, lr=0.5))
+    load_optimizer_arrays(b.optimizer, kept)
+    step_b(Part(batches(1)[0], 1.0))  # must not write into what it was loaded from
+    for key, array in arrays.items():
+        np.testing.assert_array_equal(kept[key], array, strict=True)
+    assert b.optimizer.param_groups[0]["lr"] == 0.5  # of the options, not of a file
+
+
+def test_a_state_that_was_never_stepped_loads_too() -> None:
+    a, step_a = step_of(network(), options(name="adam"))
+    b, step_b = step_of(network(), options(name="adam"))
+    step_b(Part(batches(1)[0], 1.0))
+    b.flat.data.copy_(a.flat.data)
+    arrays, numbers = a.state()
+    b.load(dict(arrays), copy.deepcopy(numbers))
+    for batch in batches(3):
+        assert torch.equal(step_a(Part(batch, 1.0)).loss, step_b(Part(batch, 1.0)).loss)
+    assert torch.equal(a.flat.data, b.flat.data)
