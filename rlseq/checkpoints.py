@@ -86,9 +86,7 @@ def write_checkpoint(
             manifest = {"format_version": CHECKPOINT_FORMAT, "step": step, "files": files, "numbers": dict(numbers)}
             manifest = json.loads(json.dumps(manifest))  # the digest is of what a reader will see
             write_json(temporary / MANIFEST, {**manifest, "sha256": _digest(manifest)})
-            if target.exists():
-                remove(target)
-            os.rename(temporary, target)
+            _replace(target, temporary)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
@@ -98,9 +96,28 @@ def write_checkpoint(
 
 def remove(path: Path) -> None:
     """Delete a checkpoint so that no half of it can be taken for a whole."""
-    trash = path.with_name(f".trash-{path.name}-{os.getpid()}")
     with explained(path, "delete"):
-        os.rename(path, trash)
+        trash = _aside(path)
+        shutil.rmtree(trash, ignore_errors=True)
+
+
+def _aside(path: Path) -> Path:
+    trash = path.with_name(f".trash-{path.name}-{os.getpid()}")
+    shutil.rmtree(trash, ignore_errors=True)
+    os.rename(path, trash)
+    return trash
+
+
+def _replace(target: Path, temporary: Path) -> None:
+    """Put `temporary` in the place of `target`; if that fails, what was there stays."""
+    trash = _aside(target) if target.exists() else None
+    try:
+        os.rename(temporary, target)
+    except BaseException:
+        if trash is not None:
+            os.rename(trash, target)
+        raise
+    if trash is not None:
         shutil.rmtree(trash, ignore_errors=True)
 
 

@@ -225,6 +225,8 @@ def _holds(dtype: np.dtype, array: np.ndarray, result: np.ndarray) -> bool:
         return True
     if dtype.kind == "f":
         return bool((np.isfinite(result) | ~np.isfinite(array)).all())
+    if dtype.kind == "b":
+        return bool((result == array).all())
     bounds = np.iinfo(dtype)
     if array.dtype.kind == "f" and not (np.isfinite(array).all() and (array == np.floor(array)).all()):
         return False
@@ -234,7 +236,7 @@ def _holds(dtype: np.dtype, array: np.ndarray, result: np.ndarray) -> bool:
 def has_nan(array: np.ndarray) -> bool:
     """Whether a float array holds NaN: only then is the sum of its squares NaN, which is quicker to see."""
     flat = array.ravel()
-    square = flat.dot(flat)
+    square = np.vdot(flat, flat)  # not dot, which warns of an overflow to infinity
     return bool(square != square)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from rlseq import checkpoints
-from rlseq.errors import CorruptFile, NewerFormat
+from rlseq.errors import CorruptFile, NewerFormat, RlseqError
 
 ARRAYS = {"model": {"w": np.arange(3.0)}, "replay": {"r": np.zeros((2, 2), np.float32)}}
 
@@ -89,3 +90,31 @@ def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 2}))
     with pytest.raises(NewerFormat, match=r"checkpoint\.json has format_version 2"):
         checkpoints.read_manifest(path.parent)
+
+
+def test_a_checkpoint_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path)
+    before = checkpoints.read_manifest(path)
+    real = os.rename
+
+    def refuse(source: Path, target: Path) -> None:
+        if Path(source).name.startswith(".tmp"):
+            raise OSError(5, "Input/output error")
+        real(source, target)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(RlseqError, match="Input/output error"):
+        write(tmp_path)
+    assert checkpoints.read_manifest(path) == before
+    assert [p.name for p in tmp_path.iterdir()] == ["5"]
+
+
+def test_a_checkpoint_is_replaced_and_removed_over_older_rubbish(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    rubbish = tmp_path / f".trash-5-{os.getpid()}"
+    (rubbish / "inner").mkdir(parents=True)
+    write(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["5"]
+    (rubbish / "inner").mkdir(parents=True)
+    checkpoints.remove(path)
+    assert not list(tmp_path.iterdir())

@@ -19,6 +19,7 @@ from rlseq.spec import (
     decode_spec,
     encode_observations,
     encode_spec,
+    has_nan,
     pick,
 )
 
@@ -157,3 +158,23 @@ def test_truncated_descriptions_are_damage_at_every_length() -> None:
     for length in range(len(text)):
         with pytest.raises(CorruptFile, match=r"^f "):
             decode_spec(text[:length], "f")
+
+
+def test_truth_values_are_cast_and_other_numbers_are_no_truth_values() -> None:
+    leaf = Leaf(name="o", shape=(2,), dtype="bool")
+    np.testing.assert_array_equal(cast([1, 0], leaf), np.array([True, False]), strict=True)
+    with pytest.raises(RlseqError, match="bool"):
+        cast([2, 0], leaf)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_nan_is_told_from_infinite_and_from_the_largest_numbers(dtype: str) -> None:
+    """A warning here would be an error; the bounds of many spaces are the largest float32."""
+    large = np.finfo(dtype).max
+    for values, expected in (
+        ([large, -large], False),
+        ([np.inf, -np.inf], False),
+        ([np.inf, np.nan], True),
+        ([], False),
+    ):
+        assert has_nan(np.array(values, dtype)) is expected
