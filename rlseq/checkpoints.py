@@ -142,6 +142,10 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
         msgspec.convert(manifest, _Manifest)
     except msgspec.ValidationError as error:
         raise CorruptFile(f"{path} is no checkpoint's description: {error}.") from None
+    if str(manifest["step"]) != checkpoint.name:
+        raise CorruptFile(
+            f"{path} is of step {manifest['step']}: its folder was renamed. Name it {manifest['step']} again."
+        )
     return manifest
 
 

@@ -62,6 +62,8 @@ def _reason(path: Path, error: OSError) -> str:
         return f"{why} ({free:.0f} MiB free on this disk). Free some space, or set RLSEQ_RUNS to a folder elsewhere."
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"{error.strerror}. Choose a folder you may write to: set RLSEQ_RUNS or give another path."
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        return "a file stands where a folder is needed. Give another path, or set RLSEQ_RUNS to another folder."
     return f"{error.strerror or error}."
 
 
@@ -115,7 +117,7 @@ def read_json(path: Path) -> dict[str, Any]:
     with explained(path, "read"):
         data = path.read_bytes()
     try:
-        value = json.loads(data)
+        value = json.loads(data, parse_constant=_no_number, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise CorruptFile(f"{path} is not valid JSON ({error}): the file is truncated or was changed.") from None
     if not isinstance(value, dict):
@@ -136,6 +138,15 @@ def checked_version(value: dict[str, Any], path: Path, newest: int) -> dict[str,
     if version > newest:
         raise NewerFormat(f"{path} has format_version {version}; this rlseq reads up to {newest}: update rlseq.")
     return value
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text)
 
 
 def sha256_file(path: Path) -> str:

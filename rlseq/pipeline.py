@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import msgspec
-
-from rlseq.envs.make import MakeEnv, import_modules, maker, split_id
+from rlseq.envs.make import MakeEnv, import_modules, split_id
 from rlseq.errors import UsageError, did_you_mean, require
 from rlseq.events import Callback
 from rlseq.locate import Located, locate
+from rlseq.playing import open_player
 from rlseq.resolve import TREES
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def evaluate(
     _no_checkpoint(found, checkpoint)
     from rlseq.player.rollout import rollout
 
-    policy, make = _player(found, imports, env, inputs, action_output)
+    policy, make = open_player(found, imports, env, inputs, action_output)
     spec = policy.spec
     played = rollout(
         policy,
@@ -180,15 +179,17 @@ def play(
         )
     if out is not None and render not in ("gif", "mp4"):
         raise UsageError(f"--out {out}: only a video is written to a file; add --render gif or --render mp4.")
+    if out is not None and Path(out).suffix != f".{render}":
+        raise UsageError(f"--out {out}: with --render {render} the file's name must end in .{render}")
     mode = None if render is None else "human" if render == "human" else "rgb_array"
-    policy, make = _player(found, imports, env, inputs, action_output)
+    policy, make = open_player(found, imports, env, inputs, action_output)
     if mode is not None:
         from rlseq.player.video import render_fps
 
         render_fps(
             make, policy.spec.env.id, mode
         )  # refuses an environment that has no such mode, and says which it has
-        policy, make = _player(found, imports, env, inputs, action_output, render_mode=mode)
+        policy, make = open_player(found, imports, env, inputs, action_output, render_mode=mode)
     if native:
         from rlseq.player.native import rollout_native
 
@@ -207,27 +208,6 @@ def play(
         return {**played.summary(seed, policy.spec.env.id), "native": False, "video": str(file)}
     played = rollout(policy, make, episodes=episodes, seed=seed, num_envs=num_envs, fresh=fresh)
     return {**played.summary(seed, policy.spec.env.id), "native": False, "video": None}
-
-
-def _player(
-    found: Located,
-    imports: Sequence[str],
-    env: str | MakeEnv | None,
-    inputs: Sequence[str] | None,
-    action_output: str | None,
-    render_mode: str | None = None,
-) -> tuple[OnnxPolicy, MakeEnv]:
-    """Policy and environment of a located file."""
-    from rlseq.player.onnx_policy import load_onnx
-
-    env_id, more = split_id(env) if isinstance(env, str) else (None, ())
-    typed = [*imports, *more]
-    import_modules(typed)
-    policy = load_onnx(found.policy_file(), env_id=env_id, inputs=inputs, action_output=action_output)
-    if callable(env):
-        return policy, env
-    spec = policy.spec.env if env_id is None else msgspec.structs.replace(policy.spec.env, id=env_id)
-    return policy, maker(spec, typed_imports=typed, render_mode=render_mode)
 
 
 def export(

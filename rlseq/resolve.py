@@ -56,6 +56,8 @@ def given_values(
             )
         if value is not None:
             group, _, option = EVERYDAY[name].partition(".")
+            if option in tree.get(group, {}):
+                raise UsageError(f"{name} and {EVERYDAY[name]} are both given, and are the same option: leave one out.")
             merge_into(tree, {group: {option: value}})
     if env_id is not None:
         merge_into(tree, {"env": {"id": env_id}})

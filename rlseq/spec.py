@@ -9,6 +9,7 @@ Observations of any supported space travel as a tuple of *leaves*, one array `[B
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
@@ -210,6 +211,8 @@ def cast(value: Any, leaf: Leaf) -> np.ndarray:
         raise RlseqError(f"{leaf.name} holds {array.dtype}, which are no numbers; the policy takes {leaf.dtype}.")
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise RlseqError(f"{leaf.name} holds NaN; the policy cannot act on it. Mend the environment's observation.")
+    if leaf.sizes:
+        _check_range(array, leaf)
     if array.dtype == dtype:
         return array
     with np.errstate(all="ignore"):
@@ -217,6 +220,17 @@ def cast(value: Any, leaf: Leaf) -> np.ndarray:
     if not _holds(dtype, array, result):
         raise RlseqError(f"{leaf.name} holds values that {leaf.dtype}, the dtype of the policy's input, cannot hold.")
     return result
+
+
+def _check_range(array: np.ndarray, leaf: Leaf) -> None:
+    values = array.ravel() - np.array(leaf.starts)
+    wrong = np.flatnonzero((values < 0) | (values >= np.array(leaf.sizes)))
+    if wrong.size:
+        k = int(wrong[0])
+        raise RlseqError(
+            f"{leaf.name} holds {array.ravel()[k]}, outside of its space {leaf.starts[k]} to "
+            f"{leaf.starts[k] + leaf.sizes[k] - 1}. Mend the environment's observation or its space."
+        )
 
 
 def _holds(dtype: np.dtype, array: np.ndarray, result: np.ndarray) -> bool:
@@ -233,11 +247,18 @@ def _holds(dtype: np.dtype, array: np.ndarray, result: np.ndarray) -> bool:
     return bounds.min <= int(array.min()) and int(array.max()) <= bounds.max
 
 
-def has_nan(array: np.ndarray) -> bool:
-    """Whether a float array holds NaN: only then is the sum of its squares NaN, which is quicker to see."""
+def check_finite(array: np.ndarray, leaf: Leaf) -> None:
+    """Refuse an observation from which no network computes a number.
+
+    Raises:
+        RlseqError: NaN or infinity, named.
+    """
     flat = array.ravel()
-    square = np.vdot(flat, flat)  # not dot, which warns of an overflow to infinity
-    return bool(square != square)
+    square = np.vdot(flat, flat)  # finite only if every number is, and quicker than looking at each one
+    if math.isfinite(square) or np.isfinite(flat).all():
+        return
+    what = "NaN" if np.isnan(flat).any() else "infinity"
+    raise RlseqError(f"{leaf.name} holds {what}; the policy cannot act on it. Mend the environment's observation.")
 
 
 def encode_observations(observations: Sequence[Any], spec: PolicySpec) -> tuple[np.ndarray, ...]:

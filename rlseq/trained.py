@@ -95,7 +95,7 @@ def open_trained(
     Raises:
         UsageError, CorruptFile, NewerFormat, RlseqError
     """
-    require("torch", "loading the network of a run")
+    require("torch", f"loading the network of a run (its exported {run.policy} needs none: give that instead)")
     algorithm, options = read_options(run)
     where = run.checkpoint(str(checkpoint))
     spec_env = env_spec(options.env)

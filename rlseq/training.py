@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import signal
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +11,7 @@ import msgspec
 
 from rlseq import checkpoints, runs
 from rlseq.dqn.config import DqnTraining
-from rlseq.envs.make import FACTORY, MakeEnv, env_spec, maker, spaces_of, split_id
+from rlseq.envs.make import FACTORY, MakeEnv, env_spec, has_time_limit, maker, spaces_of, split_id
 from rlseq.errors import Interrupted, UsageError
 from rlseq.events import Callback
 from rlseq.machine import describe_machine
@@ -62,7 +62,7 @@ def plan_training(
                 f"--recipe {recipe}: a resumed run keeps its options; leave it out, or start anew with "
                 f"--from {run.path}"
             )
-        options, recipe_name = resolve_resumed(run, algorithm, given, source), None
+        options, recipe_name = resolve_resumed(run, algorithm, given, source), run.config().get("recipe")
     make = maker(env_spec(options.env), typed_imports=imports) if factory is None else factory
     leaves, action = spaces_of(make, options.env.id)
     spec = PolicySpec(
@@ -84,35 +84,39 @@ def run_training(
 def _run(plan: Plan, init_from: str | Path | None, callbacks: Sequence[Callback]) -> tuple[runs.Run, dict[str, Any]]:
     from rlseq.dqn.train import DqnTrainer
     from rlseq.engine.session import Session
+    from rlseq.engine.signals import SignalReceived, StopSignals
 
-    manifest = _resumable(plan) if plan.run is not None else None
-    trainer = DqnTrainer(plan.options, plan.spec, plan.make)
-    try:
+    with contextlib.ExitStack() as stack:
+        if plan.run is not None:
+            stack.enter_context(plan.run.lock())  # before anything of it is read: another process may be writing
+        manifest = _resumable(plan) if plan.run is not None else None
+        trainer = DqnTrainer(plan.options, plan.spec, plan.make)
+        stack.callback(trainer.close)
         lineage = _initial_weights(trainer, init_from) if init_from is not None else []
-        run = plan.run or _new_run(plan, lineage)
+        run = plan.run or _new_run(plan, lineage, stack)
         session = Session(plan.algorithm, run, plan.options.run, plan.options.eval, callbacks)
         _tell_start(plan, trainer, session, run)
-        with session:
-            with session.signals:
-                _begin(plan, trainer, session, manifest)
-                trainer.loop(session)
-                session.finish()
-            try:
-                return run, _finish(plan, trainer, session, run)
-            except KeyboardInterrupt:
-                raise Interrupted(
-                    "stopped while the best weights were scored and exported; the training is saved. Go on with:\n"
-                    f"  rlseq train {plan.algorithm} --resume {run.path}",
-                    signal.SIGINT,
-                ) from None
-    finally:
-        trainer.close()
+        try:
+            with session:
+                with session.signals:
+                    _begin(plan, trainer, session, manifest)
+                    trainer.loop(session)
+                    session.finish()
+                with StopSignals(at_once=True):
+                    return run, _finish(plan, trainer, session, run)
+        except SignalReceived as stop:
+            raise Interrupted(
+                "stopped at once; the training is saved up to its last checkpoint. Go on with:\n"
+                f"  rlseq train {plan.algorithm} --resume {run.path}",
+                stop.signum,
+            ) from None
 
 
-def _new_run(plan: Plan, lineage: list[dict[str, Any]]) -> runs.Run:
+def _new_run(plan: Plan, lineage: list[dict[str, Any]], stack: contextlib.ExitStack) -> runs.Run:
     options = plan.options
     env_name = options.env.id.removesuffix(FACTORY).replace("/", "-")
     run = runs.create_run(options.run.name, f"{env_name}-{plan.algorithm}-s{options.run.seed}")
+    stack.enter_context(run.lock())
     step = {
         "step": "train",
         "algorithm": plan.algorithm,
@@ -162,7 +166,7 @@ def _resumable(plan: Plan) -> dict[str, Any]:
 
 
 def _begin(plan: Plan, trainer: DqnTrainer, session: Session, manifest: dict[str, Any] | None) -> None:
-    from rlseq.engine.session import session_numbers
+    from rlseq.engine.numbers import session_numbers
 
     if manifest is None:
         session.begin(trainer)
@@ -175,9 +179,13 @@ def _begin(plan: Plan, trainer: DqnTrainer, session: Session, manifest: dict[str
     if plan.options.run.steps != stored.run.steps:
         extension = {"step": "extend", "env_steps": plan.options.run.steps, "rlseq_version": __version__}
         run.write("lineage.json", {"steps": [*run.lineage(), extension]})
-    if plan.options != stored:
+    # An inexact resume is accepted once, not for good.
+    kept = msgspec.structs.replace(
+        plan.options, run=msgspec.structs.replace(plan.options.run, inexact_resume=stored.run.inexact_resume)
+    )
+    if kept != stored:
         (run.path / "summary.json").unlink(missing_ok=True)
-        run.write("config.json", {**run.config(), "options": msgspec.to_builtins(plan.options)})
+        run.write("config.json", {**run.config(), "options": msgspec.to_builtins(kept)})
     if renewed:
         message = f"environments {renewed} began a new episode: the resume at step {session.step} is not exact."
         session.log.scalars({"train/inexact_resume": float(len(renewed))}, session.step)
@@ -190,6 +198,12 @@ def _tell_start(plan: Plan, trainer: DqnTrainer, session: Session, run: runs.Run
     options = plan.options
     if trainer.precision.note:
         session.tell("warning", {"message": trainer.precision.note})
+    if not has_time_limit(plan.make):
+        message = (
+            f"{options.env.id} has no time limit: an evaluation ends only if its episodes do. Set one, for example "
+            "--set env.max_episode_steps=1000"
+        )
+        session.tell("warning", {"message": message})
     if trainer.total_updates(options.run.steps) == 0:
         session.tell(
             "warning",

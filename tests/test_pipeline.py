@@ -155,6 +155,7 @@ def test_wrong_names_of_environments_and_options() -> None:
         ({"env": "CartPole-v1", "init_from": "nowhere"}, r"'nowhere'"),
         ({"resume": "nowhere"}, r"'nowhere'"),
         ({"env": "CartPole-v1", "resume": "a", "init_from": "b"}, r"one of them"),
+        ({"env": "CartPole-v1", "lr": 1e-3, "values": {"optim": {"lr": 1e-4}}}, r"lr and optim.lr are both given"),
         ({"algorithm": "dqm", "env": "CartPole-v1"}, r"'dqm'.*dqn"),
     ]
     for arguments, message in wrong:
@@ -376,3 +377,22 @@ def test_a_network_that_no_machine_holds_is_refused() -> None:
         train(env="CartPole-v1", values={"replay": {"capacity": 10**12}})
     with pytest.raises(UsageError, match=r"episodes = 10+ is not allowed"):
         play("cartpole-dqn", episodes=10**30)
+
+
+def test_another_environment_must_look_the_same(trained: Path) -> None:
+    with pytest.raises(UsageError, match=r"--env Acrobot-v1: .*float32\[4\] and 2 actions.*float32\[6\] and 3 actions"):
+        play(trained, env="Acrobot-v1")
+    assert play(trained, env="CartPole-v0", episodes=1)["env_id"] == "CartPole-v0"
+
+
+def test_a_video_is_what_its_name_says(trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"must end in \.gif"):
+        play(trained, render="gif", out=tmp_path / "x.mp4")
+
+
+def test_a_resume_says_which_recipe_the_run_had() -> None:
+    events: list[Any] = []
+    changes = {"run": {"steps": 60}, "eval": {"final_episodes": 1, "episodes": 1}, "dqn": {"train_every_steps": 50}}
+    run = train(env="CartPole-v1", values={**changes, "net": {"hidden": [4]}}, name="r").run
+    train(resume=run, steps=90, callbacks=[events.append])
+    assert next(event for event in events if event.kind == "start").data["recipe"] == "cartpole-dqn"

@@ -16,10 +16,10 @@ from rlseq.spec import (
     PolicySpec,
     StateLeaf,
     cast,
+    check_finite,
     decode_spec,
     encode_observations,
     encode_spec,
-    has_nan,
     pick,
 )
 
@@ -168,13 +168,19 @@ def test_truth_values_are_cast_and_other_numbers_are_no_truth_values() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_nan_is_told_from_infinite_and_from_the_largest_numbers(dtype: str) -> None:
+def test_nan_and_infinity_are_told_from_the_largest_numbers(dtype: str) -> None:
     """A warning here would be an error; the bounds of many spaces are the largest float32."""
-    large = np.finfo(dtype).max
-    for values, expected in (
-        ([large, -large], False),
-        ([np.inf, -np.inf], False),
-        ([np.inf, np.nan], True),
-        ([], False),
-    ):
-        assert has_nan(np.array(values, dtype)) is expected
+    large, leaf = np.finfo(dtype).max, Leaf(name="o", shape=(2,))
+    check_finite(np.array([large, -large], dtype), leaf)
+    check_finite(np.array([], dtype), leaf)
+    for values, what in (([np.inf, 0], "infinity"), ([np.inf, np.nan], "NaN"), ([0, np.nan], "NaN")):
+        with pytest.raises(RlseqError, match=f"o holds {what}"):
+            check_finite(np.array(values, dtype), leaf)
+
+
+def test_discrete_values_outside_their_space_are_refused() -> None:
+    leaf = Leaf(name="o", kind="multi_discrete", shape=(2,), dtype="int64", sizes=(3, 2), starts=(0, 5))
+    np.testing.assert_array_equal(cast([2, 6], leaf), [2, 6])
+    for wrong, message in (([3, 5], "holds 3, outside of its space 0 to 2"), ([0, 4], "holds 4, .* 5 to 6")):
+        with pytest.raises(RlseqError, match=message):
+            cast(wrong, leaf)

@@ -145,9 +145,12 @@ def parse_seeds(text: str, seed: int | None, resume: str | None) -> range:
     if resume is not None:
         raise UsageError(f"--seeds {text} begins new runs, --resume {resume} goes on with one: give one of them.")
     first, colon, end = text.partition(":")
-    if not colon or not first.isdecimal() or not end.isdecimal() or int(first) >= int(end):
+    if not colon or not first.isdecimal() or not end.isdecimal() or int(first[:20]) >= int(end[:20]):
         raise UsageError(f"--seeds {text}: write A:B for the seeds A to B-1, with A < B; --seeds 0:5 is 0, 1, 2, 3, 4.")
-    return range(int(first), int(end))
+    seeds = range(int(first[:20]), int(end[:20]))
+    if seeds.stop > 2**53 or len(seeds) > 10_000:
+        raise UsageError(f"--seeds {text[:40]}: at most 10000 seeds, none above {2**53}.")
+    return seeds
 
 
 def _train_once(out: Output, algorithm: str, arguments: Mapping[str, Any]) -> TrainingResult:

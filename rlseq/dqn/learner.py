@@ -19,13 +19,14 @@ from rlseq.dqn.config import DqnTraining
 from rlseq.dqn.targets import bootstrap_value, td_loss, td_target
 from rlseq.engine.device import Precision
 from rlseq.engine.flat import FlatParameters
-from rlseq.engine.update import Autograd, Loss, Part, UpdateStep
+from rlseq.engine.update import Autograd, Loss, Part, UpdateInfo, UpdateStep
 from rlseq.engine.weights import load_arrays, state_arrays
 from rlseq.errors import NonFiniteLoss
 from rlseq.nets.network import NetInput, QNetwork
 from rlseq.replay.batch import TransitionBatch
 from rlseq.replay.uniform import UniformReplay
 
+SMALLEST_SCALE = 2.0**-14  # of the fp16 loss scaler
 STATISTICS = ("loss", "grad_norm", "q_mean")
 
 
@@ -83,6 +84,7 @@ class DqnLearner:
             batch = big.rows(slice(k * size, (k + 1) * size))
             info = self.update_step(self._parts(batch), self._gradients)
             if info.skipped:
+                self._check_skipped(info)
                 continue
             statistics[done, 0], statistics[done, 1] = info.loss, info.grad_norm
             statistics[done, 2] = info.metrics["q_mean"]
@@ -90,6 +92,14 @@ class DqnLearner:
             if self.options.target_update == "soft":
                 self._mix_target()
         return self._checked(statistics[:done])
+
+    def _check_skipped(self, info: UpdateInfo) -> None:
+        """An overflow of fp16 is mended by a smaller loss scale; NaN, or an overflow at any scale, is not."""
+        scale = self.update_step.scaler.get_scale()
+        if not bool(torch.isfinite(info.loss)) or scale < SMALLEST_SCALE:
+            raise NonFiniteLoss(
+                f"update {self.update_step.updates + 1} gave loss {info.loss.item():g} at scale {scale:g}"
+            )
 
     def _to_device(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.device)
@@ -122,7 +132,13 @@ class DqnLearner:
             target.copy_(online)
 
     def model(self) -> dict[str, np.ndarray]:
-        """The online network's weights by their names; views where they lie on the CPU."""
+        """The online network's weights by their names; views where they lie on the CPU.
+
+        Raises:
+            NonFiniteLoss: a weight is NaN or infinite, which no file should hold.
+        """
+        if not bool(torch.isfinite(self.update_step.flat.data).all()):
+            raise NonFiniteLoss(f"the weights are NaN or infinite after update {self.update_step.updates}")
         return state_arrays(self.net)
 
     def load_model(self, arrays: Mapping[str, np.ndarray], where: str) -> None:

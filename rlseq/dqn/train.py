@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from rlseq.checkpoints import REPLAY as REPLAY_FILE
 from rlseq.checkpoints import read_arrays
@@ -25,9 +27,26 @@ from rlseq.errors import CorruptFile, NonFiniteLoss
 from rlseq.memory import check_memory
 from rlseq.nets.network import QNetwork, num_parameters, seeded
 from rlseq.nets.policy import TorchPolicy
-from rlseq.player.rollout import rollout
+from rlseq.player.rollout import Abandoned, rollout
 from rlseq.replay.uniform import UniformReplay, replay_bytes
 from rlseq.spec import PolicySpec
+
+
+class _LearnerNumbers(msgspec.Struct):
+    updates: Annotated[int, Meta(ge=0)]
+    skipped: Annotated[int, Meta(ge=0)]
+    scaler: dict[str, float]
+
+
+class TrainerNumbers(msgspec.Struct):
+    """A DQN trainer's part of a checkpoint's numbers."""
+
+    learner: _LearnerNumbers
+    replay: dict[str, Annotated[int, Meta(ge=0)]]
+    means: dict[str, tuple[float, float]]
+    exploration_rng: dict[str, Any]
+    replay_rng: dict[str, Any]
+
 
 # What comes of restoring numbers or arrays of another shape than they were saved in.
 UNFIT = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RuntimeError)
@@ -87,7 +106,7 @@ class DqnTrainer:
             if o.target_update == "hard" and due(before, step, o.target_sync_steps):
                 learner.sync_target()
             if step >= o.learning_starts:
-                for _ in range(due(before, step, o.train_every_steps)):
+                for _ in range(due(max(before, o.learning_starts - 1), step, o.train_every_steps)):
                     self._count_updates(self._burst(step))
             session.advance(num_envs)
 
@@ -122,13 +141,22 @@ class DqnTrainer:
             "updates": updates,
         }
 
-    def evaluate(self) -> Evaluation:
-        """Greedy episodes in environments of their own, with seeds of their own."""
+    def evaluate(self, should_stop: Callable[[], bool] | None = None) -> Evaluation | None:
+        """Greedy episodes in environments of their own, with seeds of their own; None if told to stop."""
         o = self.options.eval
         policy = TorchPolicy(self.learner.net, self.spec)
-        played = rollout(
-            policy, self._make, episodes=o.episodes, seed=o.seed, num_envs=o.num_envs, fresh=self.options.env.fresh
-        )
+        try:
+            played = rollout(
+                policy,
+                self._make,
+                episodes=o.episodes,
+                seed=o.seed,
+                num_envs=o.num_envs,
+                fresh=self.options.env.fresh,
+                should_stop=should_stop,
+            )
+        except Abandoned:
+            return None
         mean = float(played.returns.mean())
         return Evaluation(mean, {"eval/return_mean": mean, "eval/return_std": float(played.returns.std())})
 
@@ -167,16 +195,18 @@ class DqnTrainer:
         trainer = read_arrays(checkpoint, manifest, "trainer")
         self.learner.load_model(read_arrays(checkpoint, manifest, "model"), where)
         try:
+            msgspec.convert(dict(numbers), TrainerNumbers)
             self.learner.load_state(trainer, numbers["learner"], where)
-            read_arrays(checkpoint, manifest, REPLAY_FILE, self.replay.slot)
-            self.replay.restore(numbers["replay"])
+            stored = read_arrays(checkpoint, manifest, REPLAY_FILE, self.replay.slot)
+            self.replay.restore(numbers["replay"], stored)
             self._means.load(numbers["means"])
             self.actor.rng.bit_generator.state = numbers["exploration_rng"]
             self._replay_rng.bit_generator.state = numbers["replay_rng"]
-            self._step = int(numbers["session"]["step"])
+            self._step = int(manifest["step"])
         except UNFIT as error:
             raise CorruptFile(
-                f"{where} does not fit the run's options, or was changed: {type(error).__name__}: {error}."
+                f"{where} does not fit the run's options (config.json), or was changed: "
+                f"{type(error).__name__}: {error}."
             ) from None
         state = {name.removeprefix("envs."): a for name, a in trainer.items() if name.startswith("envs.")}
         return self.envs.load(state, inexact=self.options.run.inexact_resume)

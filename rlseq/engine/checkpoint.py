@@ -43,7 +43,9 @@ class Checkpoints:
         self._regular, self._best, self._keep = run.path / "checkpoints", run.path / "best", keep
 
     def prepare(self, step: int | None) -> None:
-        """Remove what a killed process left: half-written folders, and everything later than `step`."""
+        """Remove what a killed process left: half-written files and folders, and everything later than `step`."""
+        for path in self._regular.parent.glob(".*.tmp"):
+            path.unlink(missing_ok=True)
         for folder in (self._regular, self._best):
             with explained(folder, "create"):
                 folder.mkdir(exist_ok=True)

@@ -7,6 +7,7 @@ step can stand in the file twice.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -72,6 +73,7 @@ class EventLog:
         """Bytes written so far, all of them handed to the operating system."""
         with explained(self.path, "write"):
             self._file.flush()
+            os.fsync(self._file.fileno())  # a checkpoint will name this length, and is synced itself
         return self._file.tell()
 
     def close(self) -> None:

@@ -7,17 +7,18 @@ comparison.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import IO, Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from rlseq.config import RunOptions
 from rlseq.engine.checkpoint import Arrays, Checkpoints, Snapshot
 from rlseq.engine.metrics import EventLog
+from rlseq.engine.numbers import Best, SessionNumbers
 from rlseq.engine.signals import StopSignals
 from rlseq.envs.config import EvalOptions
-from rlseq.errors import CorruptFile, Interrupted
+from rlseq.errors import Interrupted
 from rlseq.events import Callback, Event, Kind
 from rlseq.runs import Run
 
@@ -36,34 +37,14 @@ class Evaluation(NamedTuple):
     curves: Mapping[str, float]
 
 
-class Best(msgspec.Struct, frozen=True):
-    """The best evaluation so far."""
-
-    step: int
-    score: float
-
-
-class SessionNumbers(msgspec.Struct):
-    """A session's part of a checkpoint."""
-
-    step: int
-    best: Best | None
-    evaluations_without_improvement: int
-    evaluated_at: int
-    stopped: str | None
-    total_steps: int
-    seconds: float
-    events_bytes: int
-
-
 class Trainee(Protocol):
     """What an algorithm supplies."""
 
     def curves(self) -> dict[str, float]:
         """Points of the `train/*` curves since the last call."""
 
-    def evaluate(self) -> Evaluation:
-        """Evaluate the weights as they are, touching nothing that training depends on."""
+    def evaluate(self, should_stop: Callable[[], bool]) -> Evaluation | None:
+        """Evaluate the weights as they are, touching nothing that training depends on; None if told to stop."""
 
     def model(self) -> Arrays:
         """The weights."""
@@ -110,7 +91,7 @@ class Session:
         self._seconds_before = self._pause = 0.0
         self._trainee: Trainee
         self._log: EventLog | None = None
-        self._lock: IO[str] | None = None
+        self._pending = False  # an evaluation was due, and a signal cut it off
 
     def __enter__(self) -> Session:
         return self
@@ -118,8 +99,6 @@ class Session:
     def __exit__(self, *_: object) -> None:
         if self._log is not None:
             self._log.close()
-        if self._lock is not None:
-            self._lock.close()
 
     @property
     def log(self) -> EventLog:
@@ -137,13 +116,15 @@ class Session:
             self._saved_at, self._evaluated_at = self.step, numbers.evaluated_at
             if numbers.total_steps == self.options.steps:
                 self.stopped = numbers.stopped  # it was killed between its early end and its export
-        self._lock = self.run.lock()
         self.checkpoints.prepare(self.step if numbers is not None else None)
         self._log = EventLog(self.run.path, 0 if numbers is None else numbers.events_bytes)
         self._started = self._window_started = time.perf_counter()
         self._window_step = self._tick_step = self._started_step = self.step
         if numbers is None:
             self.save()
+        elif numbers.evaluation_pending:
+            self.evaluate()
+            self._save_anew()
         self._plan()
 
     @property
@@ -202,7 +183,10 @@ class Session:
     def evaluate(self) -> None:
         """Evaluate, keep the best weights, and see whether training may stop early."""
         started = time.perf_counter()
-        result = self._trainee.evaluate()
+        result = self._trainee.evaluate(lambda: self.signals.received is not None)
+        self._pending = result is None
+        if result is None:
+            return
         self._evaluated_at = self.step
         better = self.best is None or result.score > self.best.score
         self.evaluations_without_improvement = 0 if better else self.evaluations_without_improvement + 1
@@ -236,12 +220,18 @@ class Session:
         self._pause += time.perf_counter() - started
         self.tell("checkpoint", {"path": str(path)})
 
+    def _save_anew(self) -> None:
+        """Replace this step's checkpoint: something was decided after it."""
+        self._saved_at = -1
+        self.save()
+
     def _numbers(self) -> SessionNumbers:
         return SessionNumbers(
             step=self.step,
             best=self.best,
             evaluations_without_improvement=self.evaluations_without_improvement,
             evaluated_at=self._evaluated_at,
+            evaluation_pending=self._pending,
             stopped=self.stopped,
             total_steps=self.options.steps,
             seconds=self.seconds,
@@ -252,7 +242,10 @@ class Session:
         """End a training; its last step was evaluated and saved, unless a callback cut in later."""
         if self._evaluated_at != self.step:
             self.evaluate()
+            self._saved_at = -1
         self.save()
+        if self.signals.received is not None:
+            self._interrupt(self.signals.received)
         self.stopped = self.stopped or "all steps done"
         self.tell("end", {"reason": self.stopped})
 
@@ -272,16 +265,6 @@ class Session:
                 callback(event)
 
     def _stop(self) -> None:
-        self.stopped = self.stopped or "a callback asked to stop"
-
-
-def session_numbers(manifest: Mapping[str, Any], where: str) -> SessionNumbers:
-    """A session's part of a checkpoint.
-
-    Raises:
-        CorruptFile: it was changed.
-    """
-    try:
-        return msgspec.convert(manifest["numbers"].get("session"), SessionNumbers)
-    except msgspec.ValidationError as error:
-        raise CorruptFile(f"{where} was changed or damaged: {error}.") from None
+        if self.stopped is None:
+            self.stopped = "a callback asked to stop"
+            self._saved_at = -1  # the checkpoint of this step must know, also if it was just written

@@ -8,14 +8,26 @@ from types import FrameType
 from typing import Any
 
 
+class SignalReceived(KeyboardInterrupt):
+    """SIGINT or SIGTERM, where it must act at once."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
 class StopSignals:
-    """While active, a first SIGINT or SIGTERM only sets `received`; a second one acts at once.
+    """While active, a first SIGINT or SIGTERM only sets `received`; a second one raises `SignalReceived`.
+
+    Args:
+        at_once: the first one raises too.
 
     Outside the main thread, where Python allows no handlers, it does nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, at_once: bool = False) -> None:
         self.received: int | None = None
+        self._at_once = at_once
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:
@@ -25,8 +37,9 @@ class StopSignals:
         return self
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
+        if self._at_once or self.received is not None:
+            raise SignalReceived(signum)
         self.received = signum
-        self.__exit__()
 
     def __exit__(self, *_: object) -> None:
         for signum, handler in self._before.items():

@@ -15,12 +15,13 @@ import numpy as np
 
 from rlseq.envs.make import MakeEnv
 from rlseq.errors import CorruptFile, EnvironmentFailed, ResumeMismatch, RlseqError
-from rlseq.spec import Leaf, cast, has_nan, pick
+from rlseq.spec import Leaf, cast, check_finite, pick
 
 SeedOf = Callable[[int, int], int | None]
 """(environment, its episode number) -> seed, or None when the environment has no further episode to play."""
 
 
+FLAG = (bool, np.bool_, int)
 LARGEST = float(np.finfo(np.float32).max)  # rewards are kept as float32
 
 
@@ -34,7 +35,7 @@ class Episode(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What one step of N environments gave; the arrays are overwritten two steps later.
+    """What one step of N environments gave; the arrays are overwritten by the next step.
 
     Attributes:
         obs: leaves `[N, ...]` that the actions answered.
@@ -96,7 +97,7 @@ class EnvBatch:
     def _new_leaves(self) -> tuple[np.ndarray, ...]:
         return tuple(np.zeros((self.num_envs, *leaf.shape), leaf.dtype) for leaf in self._leaves)
 
-    def _begin(self, i: int, into: tuple[np.ndarray, ...]) -> None:
+    def _begin(self, i: int, into: tuple[np.ndarray, ...], *, renew: bool = True) -> None:
         """Start environment i's next episode, if it has one; its first observation goes into row i."""
         self.episode[i] += 1
         seed = self._seed_of(i, int(self.episode[i]))
@@ -106,7 +107,7 @@ class EnvBatch:
         self.first[i] = True
         if seed is None:
             return
-        if self._fresh and self.episode[i] > 0:
+        if self._fresh and renew and self.episode[i] > 0:
             self.envs[i].close()
             self.envs[i] = self._make()
         try:
@@ -118,16 +119,17 @@ class EnvBatch:
     def _write(self, observation: Any, into: tuple[np.ndarray, ...], i: int) -> None:
         for leaf, array in zip(self._leaves, into, strict=True):
             value = pick(observation, leaf)
-            if type(value) is np.ndarray and value.dtype == array.dtype and value.shape == leaf.shape:
-                if value.dtype.kind == "f" and has_nan(value):
-                    raise EnvironmentFailed(
-                        f"{leaf.name} holds NaN; the policy cannot act on it. Mend the environment's observation."
-                    )
+            plain = type(value) is np.ndarray and value.dtype == array.dtype and value.shape == leaf.shape
+            if plain and not leaf.sizes:
+                if value.dtype.kind == "f":
+                    check_finite(value, leaf)
                 array[i] = value  # a copy: the environment may reuse its buffer
             else:
-                array[i] = cast(value, leaf)
+                array[i] = result = cast(value, leaf)
+                if result.dtype.kind == "f":
+                    check_finite(result, leaf)
 
-    def _failure(self, i: int, error: Exception, call: str) -> RlseqError:
+    def _failure(self, i: int, error: BaseException, call: str) -> RlseqError:
         if isinstance(error, RlseqError):
             return error
         return EnvironmentFailed(
@@ -144,14 +146,19 @@ class EnvBatch:
                 continue
             try:
                 observation, reward, terminated, truncated, _ = self.envs[i].step(action + self._start)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise self._failure(i, error, f"step({action + self._start})") from error
+            if not isinstance(terminated, FLAG) or not isinstance(truncated, FLAG):
+                raise EnvironmentFailed(
+                    f"environment {i} ({self.envs[i]}) gave terminated = {terminated!r:.60} and truncated = "
+                    f"{truncated!r:.60}; each must be True or False. Mend the environment."
+                )
             self._actions[i].append(action)
             value = _number(reward)
             if not abs(value) <= LARGEST:
                 raise EnvironmentFailed(
-                    f"environment {i} ({self.envs[i]}) gave the reward {reward!r} in episode {self.episode[i]}, step "
-                    f"{len(self._actions[i])}; nothing can be learnt from that. Mend the environment's reward."
+                    f"environment {i} ({self.envs[i]}) gave the reward {_brief(reward)} in episode {self.episode[i]}, "
+                    f"step {len(self._actions[i])}; nothing can be learnt from that. Mend the environment's reward."
                 )
             self._returns[i] += value
             self.reward[i] = value
@@ -193,13 +200,17 @@ class EnvBatch:
         _check(state, self.obs)
         for i in range(self.num_envs):
             self.episode[i] = state["episode"][i] - 1
-            self._begin(i, self.obs)
+            if self._fresh:  # whatever the episode: the environment made at the start was reset already
+                self.envs[i].close()
+                self.envs[i] = self._make()
+            self._begin(i, self.obs, renew=False)
             if self._rebuilt(i, state):
                 continue
             if not inexact:
+                hint = "" if self._fresh else " Try --set env.fresh=true in a new run."
                 raise ResumeMismatch(
                     f"environment {i} ({self.envs[i]}): replaying its half-played episode gave other observations, so "
-                    "it keeps state that its seed does not set. Try --set env.fresh=true in a new run; or accept an "
+                    f"it keeps state that its seed does not set.{hint} Or accept an "
                     "inexact resume, which begins that episode anew: --set run.inexact_resume=true"
                 )
             self._begin(i, self.obs)
@@ -230,10 +241,17 @@ class EnvBatch:
 
 def _number(reward: Any) -> float:
     """The reward as a float, NaN if it is no number."""
+    if isinstance(reward, (str, bytes)):
+        return float("nan")
     try:
         return float(reward)
     except (TypeError, ValueError, OverflowError):
         return float("nan")
+
+
+def _brief(value: Any) -> str:
+    text = f"{value}" if isinstance(value, float) else repr(value)
+    return text if len(text) <= 60 else text[:60] + "..."
 
 
 def _check(state: dict[str, np.ndarray], obs: tuple[np.ndarray, ...]) -> None:

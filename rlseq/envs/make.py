@@ -6,6 +6,7 @@ import importlib
 import inspect
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -102,7 +103,9 @@ def maker(spec: EnvSpec, *, typed_imports: Sequence[str] = (), render_mode: str 
         kwargs = dict(spec.kwargs)
         if render_mode is not None:
             kwargs["render_mode"] = render_mode
-        return gym.make(spec.id, max_episode_steps=spec.max_episode_steps, disable_env_checker=True, **kwargs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # that there is a newer version, in escape codes
+            return gym.make(spec.id, max_episode_steps=spec.max_episode_steps, disable_env_checker=True, **kwargs)
 
     _try(make, spec, render_mode)
     return make
@@ -180,5 +183,14 @@ def spaces_of(make: MakeEnv, env_id: str) -> tuple[tuple[Leaf, ...], ActionSpec]
     env = make()
     try:
         return observation_leaves(env.observation_space, env_id), action_spec(env.action_space, env_id)
+    finally:
+        env.close()
+
+
+def has_time_limit(make: MakeEnv) -> bool:
+    """Whether an episode is cut at some step, as far as the environment says so."""
+    env = make()
+    try:
+        return env.spec is not None and env.spec.max_episode_steps is not None
     finally:
         env.close()

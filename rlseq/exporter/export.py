@@ -45,6 +45,7 @@ def export_policy(
     candidate = path.with_name(f".{path.stem}.{os.getpid()}.candidate.onnx")
     with explained(path.parent, "create"):
         path.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(path)
     try:
         write_graph(with_spec(model, spec), candidate)
         report = check_parity(
@@ -56,3 +57,21 @@ def export_policy(
     finally:
         candidate.unlink(missing_ok=True)
     return report
+
+
+def _sweep(path: Path) -> None:
+    """Remove what exports to this path left that were killed."""
+    for left in path.parent.glob(f".{path.stem}.*.candidate.onnx"):
+        process = left.name.split(".")[-3]
+        if not process.isdecimal() or not _lives(int(process)):
+            left.unlink(missing_ok=True)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True

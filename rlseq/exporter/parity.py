@@ -102,6 +102,8 @@ def compare_values(network: TorchPolicy, exported: OnnxPolicy, observations: Seq
             part = tuple(np.ascontiguousarray(leaf[start : start + batch]) for leaf in observations)
             pairs.append((values(network, part), exported.q_values(part)))
     expected, got = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    if not np.isfinite(expected).all():
+        raise ParityError("the network's values are NaN or infinite: its weights have diverged.")
     error = float(np.abs(expected - got).max())
     allowed = TOLERANCE * max(1.0, float(np.abs(expected).max()))
     if not error <= allowed:
@@ -120,28 +122,40 @@ def compare_values(network: TorchPolicy, exported: OnnxPolicy, observations: Seq
 
 
 def compare_episodes(network: TorchPolicy, trace: Trace, other: Trace, error: float) -> int:
-    """How many episodes have the same return; every other one must have parted at a tie.
+    """How many episodes have the same return; every other one must have parted at a tie, or by the environment's doing.
 
     Raises:
         ParityError: an episode parted where the values were clearly apart.
     """
-    steps = min(len(trace.actions), len(other.actions))
-    same_actions = trace.actions[:steps] == other.actions[:steps]
     for episode in np.flatnonzero(trace.returns != other.returns):
-        step = int(np.argmin(same_actions[:, episode]))  # the first difference
-        if not all(
-            np.array_equal(a[step, episode], b[step, episode]) for a, b in zip(trace.obs, other.obs, strict=True)
-        ):
-            continue  # the environment itself parted before any action did: it is not a function of its seed
+        step = first_difference(trace, other, int(episode))
+        if step is None or not same_observation(trace, other, step, int(episode)):
+            continue  # the environment parted before any action did: it is not a function of its seed
         at = tuple(leaf[step, episode][None] for leaf in trace.obs)
         apart = float(gap(values(network, at))[0])
-        if same_actions[step, episode] or apart > 2 * error:
+        if apart > 2 * error:
             raise ParityError(
                 f"episode {episode} has return {trace.returns[episode]:g} with the network and "
                 f"{other.returns[episode]:g} with the exported graph; they parted at step {step}, "
                 f"where the two best values are {apart:.3g} apart."
             )
     return int((trace.returns == other.returns).sum())
+
+
+def first_difference(trace: Trace, other: Trace, episode: int) -> int | None:
+    """The first step at which an episode's observations or actions differ; None if they never do."""
+    for step in range(min(len(trace.actions), len(other.actions))):
+        if not (trace.active[step, episode] and other.active[step, episode]):
+            return None
+        same = trace.actions[step, episode] == other.actions[step, episode]
+        if not same or not same_observation(trace, other, step, episode):
+            return step
+    return None
+
+
+def same_observation(trace: Trace, other: Trace, step: int, episode: int) -> bool:
+    """Whether both saw the same at a step."""
+    return all(np.array_equal(a[step, episode], b[step, episode]) for a, b in zip(trace.obs, other.obs, strict=True))
 
 
 def values(network: TorchPolicy, obs: tuple[np.ndarray, ...]) -> np.ndarray:

@@ -28,6 +28,10 @@ OnFrame = Callable[[int, int, np.ndarray], None]
 """(environment, episode, frame `[H, W, 3]` uint8) after every reset and step of environment 0."""
 
 
+class Abandoned(Exception):
+    """The episodes were given up because `should_stop` said so."""
+
+
 class Rollout(NamedTuple):
     """Played episodes.
 
@@ -68,6 +72,7 @@ def rollout(
     fresh: bool = False,
     on_step: OnStep | None = None,
     on_frame: OnFrame | None = None,
+    should_stop: Callable[[], bool] | None = None,
 ) -> Rollout:
     """Play episodes with a policy.
 
@@ -82,6 +87,7 @@ def rollout(
         num_envs: environments side by side.
         fresh: make a new environment for every episode.
         on_step: recorder, see `OnStep`.
+        should_stop: asked before every step; once it says yes, `Abandoned` is raised.
         on_frame: gets the frames of environment 0, which must have the render mode rgb_array.
 
     Raises:
@@ -106,6 +112,8 @@ def rollout(
         if on_frame is not None:
             _tap(batch, on_frame)
         while missing:
+            if should_stop is not None and should_stop():
+                raise Abandoned
             seen = StepInput(batch.obs, reward, first)
             actions, state = act(seen, state)
             if on_step is not None:

@@ -6,7 +6,7 @@ k steps, 0 after a termination, not after a truncation. So a sample needs no kno
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -104,15 +104,17 @@ class UniformReplay:
             raise KeyError(name)
         return array[: shape[0]]
 
-    def restore(self, counters: dict[str, int]) -> None:
-        """Set the counters after the arrays were read into their slots.
+    def restore(self, counters: dict[str, int], stored: Mapping[str, np.ndarray]) -> None:
+        """Set the counters after the arrays `stored` were read into their slots.
 
         Raises:
-            ValueError: they are no counters of this replay.
+            ValueError: counters and arrays do not belong together or to this replay.
         """
         size, position = int(counters["size"]), int(counters["position"])
         if not 0 <= size <= self.capacity or not 0 <= position < self.capacity:
             raise ValueError(f"size {size} and position {position} in a replay of {self.capacity}")
+        if stored.keys() != self.arrays.keys() or any(len(array) != counters["size"] for array in stored.values()):
+            raise ValueError(f"size {counters['size']} and arrays { ({k: len(a) for k, a in stored.items()}) }")
         self.size, self.position = size, position
 
 

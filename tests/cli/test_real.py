@@ -178,11 +178,12 @@ def test_ones_own_environment(cli: Cli, place: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interruption_saves_and_says_how_to_go_on(cli: Cli, place: Path, signum: int, code: int) -> None:
-    words = ["train", "dqn", "CartPole-v1", "--name", "long", "--json", *SMALL, "--steps", "1000000"]
+    words = ["train", "dqn", "CartPole-v1", "--name", "long", "--json", *SMALL, "--set", "run.steps=1000000"]
     process = rlseq(*words, cwd=place)
     assert process.stderr is not None and process.stdout is not None
-    while "evaluation" not in process.stderr.readline():
-        pass
+    for line in process.stderr:
+        if "evaluation" in line:
+            break
     process.send_signal(signum)
     out, err = process.communicate(timeout=60)
     assert process.returncode == code

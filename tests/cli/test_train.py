@@ -216,3 +216,10 @@ def test_statistics_over_seeds() -> None:
 @pytest.mark.parametrize("text", ["gamma", "=3", "dqn..gamma=1"])
 def test_a_wrong_set(cli: Cli, given: Given, text: str) -> None:
     failed(cli("train", "dqn", "X-v0", "--set", text), 2, f"--set {text!r}: write NAME=VALUE")
+
+
+def test_seeds_beyond_all_sense_are_refused(cli: Cli) -> None:
+    for text in ("0:99999999999999999999", "0:20000", "9" * 5000 + ":" + "9" * 5001):
+        result = cli("train", "dqn", "CartPole-v1", "--seeds", text)
+        assert result.exit_code == 2
+        assert "Traceback" not in result.stderr

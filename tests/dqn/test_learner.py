@@ -118,7 +118,7 @@ def test_the_target_is_a_still_evaluated_copy_and_its_buffers_follow() -> None:
 def test_a_skipped_fp16_update_moves_no_target_and_leaves_no_row() -> None:
     """T4."""
     ours, memory = learner(Precision(torch.float16, True), target_update="soft", tau=0.5, loss="mse"), replay()
-    memory.arrays["reward"].fill(1e30)  # its gradient overflows fp16
+    memory.arrays["reward"].fill(1e10)  # its gradient overflows fp16
     before = ours._target_flat.data.clone()
     rows = ours.burst(memory, np.random.default_rng(0), 3)
     assert rows.shape == (0, 3)
@@ -154,3 +154,26 @@ def test_state_goes_on_bit_for_bit() -> None:
     rows = [x.burst(replay(), np.random.default_rng(1), 5) for x in (a, b)]
     np.testing.assert_array_equal(*rows)
     assert torch.equal(a._target_flat.data, b._target_flat.data)
+
+
+@pytest.mark.parametrize("precision", [PLAIN, Precision(torch.bfloat16, False), Precision(torch.float16, True)])
+def test_a_nan_ends_the_training_in_every_precision(precision: Precision) -> None:
+    ours, memory = learner(precision), replay()
+    memory.arrays["reward"].fill(np.nan)
+    with pytest.raises(NonFiniteLoss, match="update 1 gave loss nan"):
+        ours.burst(memory, np.random.default_rng(0), 3)
+
+
+def test_an_overflow_at_any_loss_scale_ends_the_training() -> None:
+    ours, memory = learner(Precision(torch.float16, True), loss="mse"), replay()
+    memory.arrays["reward"].fill(1e15)
+    with pytest.raises(NonFiniteLoss, match="at scale"):
+        ours.burst(memory, np.random.default_rng(0), 60)
+    assert ours.update_step.updates == 0
+
+
+def test_weights_that_overflowed_are_not_given_to_any_file() -> None:
+    ours = learner()
+    ours.update_step.flat.data[3] = torch.inf
+    with pytest.raises(NonFiniteLoss, match="weights"):
+        ours.model()

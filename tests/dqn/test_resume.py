@@ -280,11 +280,11 @@ def test_a_damaged_checkpoint_is_refused_and_nothing_is_touched(file: str, damag
         path.unlink()
     else:
         path.write_bytes(data[:-3] if damage == "truncated" else data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
-    before = {p: p.stat().st_mtime_ns for p in run.path.rglob("*")}
+    before = {p: p.stat().st_mtime_ns for p in run.path.rglob("*") if p.name != ".lock"}
     with pytest.raises(Exception, match=re.escape(str(path))) as caught:
         small(resume=run.path)
     assert type(caught.value).__module__ == "rlseq.errors"
-    assert {p: p.stat().st_mtime_ns for p in run.path.rglob("*")} == before
+    assert {p: p.stat().st_mtime_ns for p in run.path.rglob("*") if p.name != ".lock"} == before
 
 
 def test_a_checkpoint_of_another_network_is_refused() -> None:
@@ -363,3 +363,108 @@ print((peak() - base) / size)
 
 def test_merged_lays_trees_over_each_other() -> None:
     assert merged(SMALL, {"run": {"steps": 1}})["run"] == {"steps": 1, "log_every": 50, "checkpoint_every": 200}
+
+
+def test_a_signal_in_the_middle_of_a_long_evaluation(tmp_path: Path) -> None:
+    """An evaluation that would never end was warned of, and does not hold up a signal."""
+    process = command(
+        *("train", "dqn", "CliffWalking-v1", "--name", "endless", "--recipe", "none"),
+        *settings([{"run": {"steps": 200}, "eval": {"every": 100, "episodes": 1000, "num_envs": 1}}]),
+        cwd=tmp_path,
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "endless" / "checkpoints" / "0").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(2)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 143
+    message = " ".join(err.split())
+    assert "no time limit" in message
+    assert "--resume" in message
+
+
+def test_a_signal_in_the_final_export_says_how_to_finish(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("rlseq.training.export_network", slow)
+        with pytest.raises(Interrupted, match=r"--resume .*late") as caught:
+            small(name="late")
+    assert caught.value.exit_code == 143
+    assert small(resume="late").summary["steps"] == 600
+
+
+def test_training_holds_the_lock_before_it_reads_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = small(name="whole").run
+    with runs.Run(whole).lock():
+        monkeypatch.setattr("rlseq.training._resumable", lambda plan: pytest.fail("read before it was locked"))
+        with pytest.raises(Exception, match="being trained by another process"):
+            small(resume=whole, steps=700)
+    seen: list[bool] = []
+
+    def try_lock(event: Event) -> None:
+        if event.kind == "progress" and not seen:
+            with pytest.raises(Exception, match="being trained"):
+                runs.Run(whole.parent / "mine").lock()
+            seen.append(True)
+
+    monkeypatch.undo()
+    monkeypatch.setenv("RLSEQ_RUNS", str(whole.parent))
+    small(name="mine", callbacks=[try_lock])
+    assert seen == [True]
+
+
+def test_an_extended_run_keeps_the_course_of_its_schedules() -> None:
+    linear = {"optim": {"schedule": "linear", "final_factor": 0.5}}
+    run = small(linear, name="course").run
+    small(resume=run, steps=750)
+    lr = {step: value for step, tag, value in curves(run) if tag == "train/lr"}
+    assert lr[300] == pytest.approx(5e-4 * (1 - 0.5 * 124 / 274), rel=0.01)
+    assert lr[750] == pytest.approx(2.5e-4)
+    assert runs.Run(run).config()["options"]["run"]["horizon"] == 600
+
+
+def test_an_inexact_resume_is_accepted_once() -> None:
+    with pytest.raises(Crash):
+        small(env="toy/Hidden-v0", name="hidden", callbacks=[crash_at(300)])
+    small({"run": {"inexact_resume": True}}, resume="hidden")
+    assert runs.Run(Path(os.environ["RLSEQ_RUNS"]) / "hidden").config()["options"]["run"]["inexact_resume"] is False
+
+
+def test_changed_numbers_with_a_right_checksum_are_refused() -> None:
+    with pytest.raises(Crash):
+        small(name="crashed", callbacks=[crash_at(300)])
+    run = runs.Run(Path(os.environ["RLSEQ_RUNS"]) / "crashed")
+    path = run.checkpoint("last") / checkpoints.MANIFEST
+    original = json.loads(path.read_text())
+    for keys, value in (
+        (("learner", "updates"), "abc"),
+        (("learner", "updates"), -5),
+        (("learner", "skipped"), None),
+        (("means",), {"train/loss": ["a", 1]}),
+        (("means",), {"train/loss": [1]}),
+        (("session", "seconds"), float("nan")),
+        (("session", "step"), 99),
+        (("session", "events_bytes"), -1),
+        (("replay", "size"), 299),
+        (("exploration_rng",), {}),
+    ):
+        changed = json.loads(json.dumps(original))
+        *parents, last = keys
+        inner = changed["numbers"]
+        for key in parents:
+            inner = inner[key]
+        inner[last] = value
+        changed["sha256"] = checkpoints._digest(changed)
+        path.write_text(json.dumps(changed))
+        with pytest.raises(CorruptFile, match="crashed"):
+            small(resume=run.path)
+    path.write_text(json.dumps(original))
+    renamed = path.parent.with_name("900")
+    path.parent.rename(renamed)
+    with pytest.raises(CorruptFile, match="renamed"):
+        small(resume=run.path)
+    assert renamed.exists()

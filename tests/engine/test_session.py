@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import pytest
 from rlseq import checkpoints, runs
 from rlseq.config import Layer, RunOptions, resolve
 from rlseq.engine.checkpoint import Snapshot
-from rlseq.engine.session import Best, Evaluation, Session, due, session_numbers
+from rlseq.engine.numbers import Best, session_numbers
+from rlseq.engine.session import Evaluation, Session, due
 from rlseq.engine.signals import StopSignals
 from rlseq.envs.config import EvalOptions
 from rlseq.errors import Interrupted
@@ -27,11 +28,14 @@ class Fake:
     def __init__(self, scores: Iterator[float]) -> None:
         self.scores = scores
         self.evaluated = 0
+        self.cut_off = False
 
     def curves(self) -> dict[str, float]:
         return {"train/loss": 1.0, "updates": 3.0}
 
-    def evaluate(self) -> Evaluation:
+    def evaluate(self, should_stop: Callable[[], bool]) -> Evaluation | None:
+        if self.cut_off and should_stop():
+            return None
         self.evaluated += 1
         score = next(self.scores)
         return Evaluation(score, {"eval/return_mean": score})
@@ -191,3 +195,47 @@ def test_only_the_first_signal_is_held_back() -> None:
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_a_signal_during_an_evaluation_leaves_it_to_the_resume(tmp_path: Path) -> None:
+    """The evaluation is given up, the checkpoint says so, and the resumed run makes it before anything else."""
+
+    def interrupt(event: Event) -> None:
+        if event.kind == "progress" and event.step == 20:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    options, evaluation = RunOptions(steps=60, log_every=10), EvalOptions(every=20)
+    fake = Fake(iter([5.0, 7.0, 6.0]))
+    fake.cut_off = True
+    session = Session("dqn", runs.Run(tmp_path), options, evaluation, [interrupt])
+    with pytest.raises(Interrupted), session, session.signals:
+        session.begin(fake)
+        while session.running:
+            session.advance(1)
+    last = runs.Run(tmp_path).checkpoint("last")
+    numbers = session_numbers(checkpoints.read_manifest(last), str(last))
+    assert (last.name, numbers.evaluation_pending, numbers.evaluated_at, numbers.best) == ("20", True, -1, None)
+    resumed = Session("dqn", runs.Run(tmp_path), options, evaluation)
+    with resumed, resumed.signals:
+        resumed.begin(fake, numbers)
+        again = session_numbers(checkpoints.read_manifest(last), str(last))
+        assert (again.evaluation_pending, again.evaluated_at, again.best) == (False, 20, Best(20, 5.0))
+        while resumed.running:
+            resumed.advance(1)
+        resumed.finish()
+    assert resumed.best == Best(40, 7.0)
+    assert fake.evaluated == 3
+
+
+@pytest.mark.parametrize("step", [30, 60])
+def test_a_callback_that_stops_on_a_checkpoint_is_known_to_it(tmp_path: Path, step: int) -> None:
+    def stop(event: Event) -> None:
+        if event.kind == "checkpoint" and event.step == step:
+            event.stop()
+
+    session, _, _ = run_through(tmp_path, [1.0, 2.0, 3.0, 4.0, 5.0], callbacks=[stop])
+    assert session.step == step
+    last = runs.Run(tmp_path).checkpoint("last")
+    numbers = session_numbers(checkpoints.read_manifest(last), str(last))
+    assert (numbers.stopped, numbers.evaluated_at) == ("a callback asked to stop", step)
+    assert numbers.best == session.best

@@ -494,3 +494,39 @@ def test_the_failing_environment_of_several_is_named_with_the_action_it_was_give
     envs.step(np.array([0, 1, 0]))
     with pytest.raises(EnvironmentFailed, match=r"environment 1 .*the wheel came off - in step\(1\), .*after 1 steps"):
         envs.step(np.array([0, 1, 0]))
+
+
+def test_a_fresh_environment_is_rebuilt_within_its_first_episode_too() -> None:
+    a = batch("toy/Hidden-v0", 1, fresh=True)
+    for _ in range(3):
+        a.step(np.zeros(1, np.int64))
+    assert a.episode[0] == 0
+    assert batch("toy/Hidden-v0", 1, fresh=True).load(a.state()) == []
+
+
+@pytest.mark.parametrize("flag", [None, np.array([True]), "yes", 1.0])
+def test_flags_that_are_neither_true_nor_false(flag: Any) -> None:
+    class Odd(Both):
+        def step(self, action: Any) -> Any:
+            return np.ones(1, np.float32), 1.0, flag, False, {}
+
+    with pytest.raises(EnvironmentFailed, match=r"terminated = .*True or False"):
+        batch("x", make=Odd).step(np.zeros(1, np.int64))
+
+
+def test_infinite_observations_are_refused() -> None:
+    class Infinite(Both):
+        def step(self, action: Any) -> Any:
+            return np.float32([np.inf]), 1.0, False, False, {}
+
+    with pytest.raises(RlseqError, match="obs holds infinity"):
+        batch("x", make=Infinite).step(np.zeros(1, np.int64))
+
+
+def test_an_environment_that_exits_is_named() -> None:
+    class Exits(Both):
+        def step(self, action: Any) -> Any:
+            raise SystemExit(3)
+
+    with pytest.raises(EnvironmentFailed, match="SystemExit"):
+        batch("x", make=Exits).step(np.zeros(1, np.int64))

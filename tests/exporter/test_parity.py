@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import msgspec
 import numpy as np
 import onnx
@@ -147,3 +148,45 @@ def test_reexport_leaves_nothing_stale(policy: tuple[QNetwork, PolicySpec], tmp_
     assert load_onnx(path).spec.scores == {"mean_return": 1.0}
     export_policy(net, spec, path, MAKE)
     assert path.read_bytes() == first  # the same network gives the same file, byte for byte
+
+
+class Noisy(gym.Wrapper):
+    """Rewards, or observations from the third step on, that no seed decides."""
+
+    def __init__(self, env: gym.Env, what: str) -> None:
+        super().__init__(env)
+        self.what, self.steps, self.rng = what, 0, np.random.default_rng()
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = self.env.step(action)
+        self.steps += 1
+        noise = self.rng.normal()
+        if self.what == "reward":
+            return observation, float(reward) + noise, *rest
+        return observation + np.float32(noise * (self.steps > 2)), reward, *rest
+
+
+@pytest.mark.parametrize("what", ["reward", "observation"])
+def test_an_environment_that_no_seed_decides_is_no_fault_of_the_graph(
+    policy: tuple[QNetwork, PolicySpec], tmp_path: Path, what: str
+) -> None:
+    report = export_policy(*policy, tmp_path / "policy.onnx", lambda: Noisy(MAKE(), what))
+    assert report["episodes_with_equal_return"] < report["episodes"]
+    assert (tmp_path / "policy.onnx").exists()
+
+
+def test_what_a_killed_export_left_is_swept(policy: tuple[QNetwork, PolicySpec], tmp_path: Path) -> None:
+    (tmp_path / ".policy.999999999.candidate.onnx").write_bytes(b"half")
+    export_policy(*policy, tmp_path / "policy.onnx", MAKE)
+    assert [p.name for p in tmp_path.iterdir()] == ["policy.onnx"]
+
+
+def test_a_diverged_network_is_called_that(policy: tuple[QNetwork, PolicySpec], tmp_path: Path) -> None:
+    import copy
+
+    net = copy.deepcopy(policy[0])
+    with torch.no_grad():
+        net.head.bias.fill_(torch.inf)
+    with pytest.raises(RlseqError, match=r"infinite|NaN"):
+        export_policy(net, policy[1], tmp_path / "policy.onnx", MAKE)
+    assert not list(tmp_path.iterdir())

@@ -127,7 +127,7 @@ def test_state_and_slots_bring_it_back() -> None:
         other = UniformReplay(8, LEAVES)
         for name, array in arrays.items():
             other.slot(name, array.shape, array.dtype)[...] = array
-        other.restore(counters)
+        other.restore(counters, arrays)
         assert contents(other) == contents(replay)
         a, b = (r.sample(np.random.default_rng(1), 50) for r in (replay, other))
         np.testing.assert_array_equal(a.reward, b.reward)
@@ -182,7 +182,7 @@ def test_any_additions_leave_what_single_ones_would(capacity: int, sizes: list[i
     other = UniformReplay(capacity, LEAVES)
     for name, array in arrays.items():
         other.slot(name, array.shape, array.dtype)[...] = array
-    other.restore(counters)
+    other.restore(counters, arrays)
     transitions = random_transitions(rng, 3)
     for memory_ in (replay, other):
         memory_.add(**transitions)
@@ -226,7 +226,9 @@ def test_a_sample_depends_on_the_stream_alone() -> None:
 def test_counters_of_no_such_replay_are_refused(counters: tuple[int, int]) -> None:
     replay = UniformReplay(8, LEAVES)
     with pytest.raises(ValueError, match="replay of 8"):
-        replay.restore({"size": counters[0], "position": counters[1]})
+        replay.restore({"size": counters[0], "position": counters[1]}, {})
+    with pytest.raises(ValueError, match="size 2 and arrays"):
+        replay.restore({"size": 2, "position": 2}, {name: array[:1] for name, array in replay.arrays.items()})
     assert (replay.size, replay.position) == (0, 0)
 
 
