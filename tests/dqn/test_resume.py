@@ -345,8 +345,8 @@ if sys.argv[1] == "save":
     checkpoints.write_checkpoint(Path("checkpoints"), 1, numbers, {"replay": arrays})
 else:
     manifest = checkpoints.read_manifest(Path("checkpoints/1"))
-    checkpoints.read_arrays(Path("checkpoints/1"), manifest, "replay", replay.slot)
-    replay.restore(manifest["numbers"])
+    stored = checkpoints.read_arrays(Path("checkpoints/1"), manifest, "replay", replay.slot)
+    replay.restore(manifest["numbers"], stored)
     assert replay.size == replay.capacity and all(a[-1].all() for a in replay.arrays.values())
 assert size > 1e9, size
 print((peak() - base) / size)
