@@ -11,6 +11,7 @@ import pytest
 
 from rlseq import checkpoints, runs
 from rlseq.dqn.learner import DqnLearner
+from rlseq.engine.weights import state_arrays
 from rlseq.errors import NonFiniteLoss
 from rlseq.events import Event
 from rlseq.nets.network import num_parameters
@@ -230,18 +231,32 @@ def test_callbacks_see_everything_and_may_stop(runs_here: Path) -> None:
     assert all(event.total_steps == 600 for event in seen)
 
 
-def test_the_best_checkpoint_scores_what_was_logged(runs_here: Path) -> None:
-    """R19: `evaluate` with the evaluation's seed and episodes reproduces the logged score."""
+def test_the_best_checkpoint_scores_what_was_logged_and_is_what_is_exported(
+    runs_here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R19: `evaluate` with the evaluation's seed and episodes reproduces the logged score alone."""
     from rlseq import evaluate
 
-    run = small({"eval": {"episodes": 6, "num_envs": 4}}, name="run").run
+    exported: list[dict[str, np.ndarray]] = []
+
+    def keep(net: Any, spec: Any, path: Path, make: Any) -> dict[str, int]:
+        exported.append(state_arrays(net))
+        return {"bytes": path.write_bytes(b"")}
+
+    monkeypatch.setattr("rlseq.training.export_network", keep)
+    changes = {"eval": {"episodes": 6, "num_envs": 4}, "dqn": {"gamma": 0.0}, "optim": {"lr": 3e-3}}
+    result = small(changes, env="toy/Identity-v0", name="run")
+    run = result.run
     logged = {step: value for step, tag, value in curves(run) if tag == "eval/return_mean"}
-    best = checkpoints.read_manifest(runs.Run(run).checkpoint("best"))["numbers"]
-    assert np.float32(best["score"]) == max(logged.values())
-    again = evaluate(run, episodes=6, seed=1_000_000)
-    assert again["mean_return"] == best["score"]
-    more = evaluate(run, episodes=12, seed=1_000_000)  # the first six episodes are the same ones
-    assert more["episodes"] == 12
+    best = checkpoints.read_manifest(runs.Run(run).checkpoint("best"))
+    assert len(set(logged.values())) > 1
+    assert np.float32(best["numbers"]["score"]) == max(logged.values()) == logged[best["step"]]
+    assert evaluate(run, episodes=6, seed=1_000_000)["mean_return"] == best["numbers"]["score"]
+    assert evaluate(run, episodes=6, seed=1_000_000, checkpoint="0")["mean_return"] != best["numbers"]["score"]
+    assert evaluate(run, episodes=12, seed=1_000_000)["episodes"] == 12
+    for name, array in weights(runs.Run(run).checkpoint("best")).items():
+        np.testing.assert_array_equal(exported[0][name.removeprefix("model/")], array)
+    assert result.summary["mean_return"] == evaluate(run, episodes=2)["mean_return"]
 
 
 def test_checkpoints_kept(runs_here: Path) -> None:
