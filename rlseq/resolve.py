@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from rlseq.config import Layer, Options, differences, merge_into, resolve
+from rlseq.config import Layer, differences, merge_into, resolve
 from rlseq.dqn.config import DqnTraining
 from rlseq.errors import CorruptFile, UsageError, did_you_mean
+from rlseq.fields import Options
 from rlseq.recipe import Recipe, read_recipe
 from rlseq.runs import Run
 from rlseq.zoo import agents, recipe_for

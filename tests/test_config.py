@@ -8,18 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from rlseq.config import (
-    Layer,
-    differences,
-    fields,
-    merge_into,
-    resolve,
-    set_values,
-    to_json,
-    value_at,
-)
+from rlseq.config import Layer, differences, merge_into, resolve, set_values, value_at
 from rlseq.dqn.config import DqnTraining
 from rlseq.errors import UsageError
+from rlseq.fields import fields
 from rlseq.recipe import read_recipe
 
 
@@ -102,7 +94,7 @@ def test_the_tree_has_a_json_schema_and_survives_json() -> None:
     schema = msgspec.json.schema(DqnTraining)
     assert "gamma" in schema["$defs"]["DqnOptions"]["properties"]
     options = typed("dqn.gamma=0.25", "net.hidden=3", "env.kwargs.a=[1, 2]")
-    assert resolve(DqnTraining, Layer("file", to_json(options))) == options
+    assert resolve(DqnTraining, Layer("file", msgspec.to_builtins(options))) == options
 
 
 def test_options_never_change_and_differences_are_named() -> None:

@@ -12,7 +12,7 @@ from rlseq.cli.params import Json
 from rlseq.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from rlseq.config import Field, Options
+    from rlseq.fields import Field, Options
 
 
 def complete_group(incomplete: str) -> list[str]:
@@ -67,7 +67,7 @@ def _tree() -> type[Options]:
 
 def all_fields() -> list[Field]:
     """Every option."""
-    from rlseq.config import fields
+    from rlseq.fields import fields
 
     return list(fields(_tree()))
 

@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from rlseq.config import Options, RunOptions
+from rlseq.config import RunOptions
 from rlseq.engine.config import EngineOptions, OptimOptions
 from rlseq.envs.config import EnvOptions, EvalOptions
+from rlseq.fields import Options
 from rlseq.nets.config import NetOptions
 from rlseq.replay.config import ReplayOptions
 

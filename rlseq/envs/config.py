@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from rlseq.config import Options
+from rlseq.fields import Options
 
 
 class EnvOptions(Options, frozen=True, kw_only=True):

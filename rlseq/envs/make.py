@@ -159,7 +159,8 @@ def _missing_package(env_id: str, error: Exception) -> str:
         return f"{env_id} needs Box2D, which is not installed: {install_command('box2d')}"
     command = ""
     if "pip install" in text:
-        command = "pip install " + text.partition("pip install")[2].strip(" `'\".").replace("`", "")
+        package = text.partition("pip install")[2].strip(" `'\".").replace("`", "")
+        command = f'pip install "{package}"' if "[" in package and '"' not in package else f"pip install {package}"
     elif isinstance(error, ModuleNotFoundError) and error.name:
         command = f"pip install {error.name.partition('.')[0]}"
     return f"{env_id} needs a package that is not installed: {command or text}"

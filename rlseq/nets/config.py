@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from rlseq.config import Options
+from rlseq.fields import Options
 
 
 class NetOptions(Options, frozen=True, kw_only=True):

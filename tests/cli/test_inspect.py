@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlseq import checkpoints, runs
-from rlseq.config import Layer, resolve, to_json
+from rlseq.config import Layer, resolve
 from rlseq.dqn.config import DqnTraining
 from rlseq.files import sha256_file
 from tests import graphs
@@ -32,7 +32,7 @@ def make_run(name: str, *, finished: bool = True, env: dict[str, Any] | None = N
     options = resolve(DqnTraining, Layer("test", {"env": env or {"id": "CartPole-v1"}, "run": {"steps": 500}}))
     run.write("env.json", {"commit": "abc", "cores": 2})
     run.write("lineage.json", {"steps": [LINEAGE[0]]})
-    run.write("config.json", {"algorithm": "dqn", "recipe": None, "options": to_json(options)})
+    run.write("config.json", {"algorithm": "dqn", "recipe": None, "options": msgspec.to_builtins(options)})
     for folder, step in (("checkpoints", 0), ("checkpoints", 500), ("best", 500)):
         checkpoints.write_checkpoint(run.path / folder, step, {"x": 1}, {"model": {"w": np.arange(4.0) + step}})
     if finished:
