@@ -30,7 +30,8 @@ EVERYDAY = {
     "batch_size": "replay.batch_size",
     "envs": "env.num_envs",
 }
-MAY_CHANGE = ("run.steps", "run.inexact_resume")  # by a resume; anything else would be another training
+# By a resume; anything else would be another training.
+MAY_CHANGE = ("run.steps", "run.inexact_resume", "engine.gradients")
 
 
 class Resolved(NamedTuple):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from rlseq.dqn.config import DqnOptions
-from rlseq.nets.network import NetInput, QNetwork
+from rlseq.nets.values import Values
 
 
 def epsilon_at(options: DqnOptions, step: int, horizon: int) -> float:
@@ -21,27 +19,26 @@ class EpsilonGreedy:
     """Actions for N environments; each tosses a coin of its own.
 
     Args:
-        net: the online network.
+        values: action values of the online network for N observations, `nets.values.value_function`.
         num_actions: A.
         rng: the exploration's own random stream.
     """
 
-    def __init__(self, net: QNetwork, num_actions: int, rng: np.random.Generator) -> None:
-        self._net = net
+    def __init__(self, values: Values, num_actions: int, rng: np.random.Generator) -> None:
+        self._values = values
         self._num_actions = num_actions
-        self._device = next(net.parameters()).device
         self.rng = rng
 
     def act(self, obs: tuple[np.ndarray, ...], epsilon: float) -> np.ndarray:
         """Actions `[N]` int64, indices from 0, for leaves `[N, ...]`."""
         num = len(obs[0])
-        explore = self.rng.random(num) < epsilon
-        actions = self.rng.integers(0, self._num_actions, num)
-        if not explore.all():
-            greedy = self._q_values(obs).argmax(dim=1).cpu().numpy()
-            actions = np.where(explore, actions, greedy)
-        return actions
+        coin_N, choice_N = self.rng.random((2, num))
+        explore_N = coin_N < epsilon
+        exploring = int(np.count_nonzero(explore_N))
+        if exploring == 0:
+            return self._greedy(obs)
+        random_N = (choice_N * self._num_actions).astype(np.int64)
+        return random_N if exploring == num else np.where(explore_N, random_N, self._greedy(obs))
 
-    @torch.no_grad()
-    def _q_values(self, obs: tuple[np.ndarray, ...]) -> Tensor:
-        return self._net(NetInput(tuple(torch.from_numpy(leaf).to(self._device) for leaf in obs)))[0]
+    def _greedy(self, obs: tuple[np.ndarray, ...]) -> np.ndarray:
+        return self._values(obs).cpu().numpy().argmax(axis=1)

@@ -7,8 +7,9 @@ default, updates in bursts, and time limits that bootstrap (a truncated episode 
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,18 +17,23 @@ import torch
 from torch import Tensor
 
 from rlseq.dqn.config import DqnTraining
-from rlseq.dqn.targets import bootstrap_value, td_loss, td_target
-from rlseq.engine.device import Precision
+from rlseq.dqn.gradients import ClosedForm, TdBatch, loss_of
+from rlseq.dqn.targets import bootstrap_value, td_target
+from rlseq.engine.device import Precision, autocast
 from rlseq.engine.flat import FlatParameters
-from rlseq.engine.update import Autograd, Loss, Part, UpdateInfo, UpdateStep
+from rlseq.engine.update import Autograd, Gradients, Loss, Part, UpdateInfo, UpdateStep
 from rlseq.engine.weights import load_arrays, state_arrays
 from rlseq.errors import NonFiniteLoss
+from rlseq.nets.mlp_kernel import MlpKernel, fits
 from rlseq.nets.network import NetInput, QNetwork
-from rlseq.replay.batch import TransitionBatch
+from rlseq.replay.batch import TransitionBatch, split_rows
 from rlseq.replay.uniform import UniformReplay
 
 SMALLEST_SCALE = 2.0**-14  # of the fp16 loss scaler
 STATISTICS = ("loss", "grad_norm", "q_mean")
+
+
+CHUNK_ROWS = 1024  # gathered at once, so that a long burst of large observations fits into memory, and into the cache
 
 
 class DqnLearner:
@@ -44,31 +50,44 @@ class DqnLearner:
         self.options = options.dqn
         self.batch_size = options.replay.batch_size
         self.device = next(net.parameters()).device
+        self.precision = precision
         self.net = net
         self.target = copy.deepcopy(net).eval().requires_grad_(False)
         self._target_flat = FlatParameters(self.target)
         self.update_step = UpdateStep(net, options.optim, total_updates=total_updates, precision=precision)
-        self._gradients = Autograd(self.loss, precision, self.device)
         accumulate = options.optim.accumulate
         bounds = [round(k * self.batch_size / accumulate) for k in range(accumulate + 1)]
-        self._cuts = [slice(a, b) for a, b in itertools.pairwise(bounds) if a < b]
+        self._sizes = [b - a for a, b in itertools.pairwise(bounds) if a < b]
+        self.closed_form = (
+            options.engine.gradients == "auto" and precision.dtype is None and accumulate == 1 and fits(net)
+        )
+        self._gradients = self._choose_gradients()
+        self._at_once = max(1, CHUNK_ROWS // self.batch_size)
+        self._online_values = self._value_function(net, self.batch_size)
+        self._target_values = self._value_function(self.target, self.batch_size)
+        self._chunk_values = self._value_function(self.target, self._at_once * self.batch_size)
 
-    def loss(self, batch: TransitionBatch[Tensor]) -> Loss:
+    def _choose_gradients(self) -> Gradients:
+        if self.closed_form:
+            return ClosedForm(MlpKernel(self.net, self.batch_size, with_grad=True), self.options.loss)
+        return Autograd(self.loss, self.precision, self.device)
+
+    def _value_function(self, net: QNetwork, num_rows: int) -> Callable[[tuple[Tensor, ...]], Tensor]:
+        """Values without gradients of as many rows, overwritten by the next call."""
+        if self.closed_form:
+            return MlpKernel(net, num_rows, with_grad=False).forward
+        return functools.partial(self._values, net)
+
+    def _values(self, net: QNetwork, obs: tuple[Tensor, ...]) -> Tensor:
+        with torch.no_grad(), autocast(self.precision, self.device):
+            return net(NetInput(obs))[0]
+
+    def loss(self, batch: TdBatch) -> Loss:
         """The loss of a batch, and the mean value of the actions taken."""
-        q_BA, _ = self.net(NetInput(batch.obs))
-        q_B = q_BA.gather(1, batch.action.unsqueeze(1)).squeeze(1)
-        with torch.no_grad():
-            next_q_BA, _ = self.target(NetInput(batch.next_obs))
-            online_q_BA = self.net(NetInput(batch.next_obs))[0] if self.options.double else None
-            value_B = bootstrap_value(next_q_BA, online_q_BA, batch.next_legal)
-            target_B = td_target(batch.reward, batch.discount, value_B)
-        loss_B = td_loss(q_B, target_B, self.options.loss)
-        if batch.weight is not None:
-            loss_B = loss_B * batch.weight
-        return Loss(loss_B.mean(), {"q_mean": q_B.detach().mean()})
+        return loss_of(self.net(NetInput(batch.obs))[0], batch, self.options.loss)
 
     def burst(self, replay: UniformReplay, rng: np.random.Generator, num_updates: int) -> np.ndarray:
-        """Several updates in a row on batches gathered at once.
+        """Several updates in a row.
 
         Returns:
             `[num_updates, 3]` float64: loss, gradient norm, mean value; the rows of skipped updates are left out.
@@ -76,22 +95,46 @@ class DqnLearner:
         Raises:
             NonFiniteLoss: names the update.
         """
-        size = self.batch_size
-        big = replay.sample(rng, num_updates * size).map(self._to_device)
-        statistics = torch.empty(num_updates, len(STATISTICS), device=self.device)
-        done = 0
-        for k in range(num_updates):
-            batch = big.rows(slice(k * size, (k + 1) * size))
+        chunks = [min(self._at_once, num_updates - done) for done in range(0, num_updates, self._at_once)]
+        rows = [self._learn(replay.sample(rng, num * self.batch_size).map(self._to_device)) for num in chunks]
+        return rows[0] if len(rows) == 1 else np.concatenate(rows)
+
+    def _learn(self, big: TransitionBatch[Tensor]) -> np.ndarray:
+        """Updates on the batches of a chunk of transitions."""
+        infos = []
+        for batch in self._problems(big):
             info = self.update_step(self._parts(batch), self._gradients)
             if info.skipped:
                 self._check_skipped(info)
                 continue
-            statistics[done, 0], statistics[done, 1] = info.loss, info.grad_norm
-            statistics[done, 2] = info.metrics["q_mean"]
-            done += 1
+            infos.append(info)
             if self.options.target_update == "soft":
                 self._mix_target()
-        return self._checked(statistics[:done])
+        return self._checked(infos)
+
+    def _problems(self, big: TransitionBatch[Tensor]) -> Iterator[TdBatch]:
+        """One problem after the other, because targets may depend on the update before.
+
+        While the target network stands still, its values are computed in one pass; and so are the targets, unless the
+        online network chooses the next action.
+        """
+        size = self.batch_size
+        if self.options.target_update == "soft":
+            for batch in split_rows(big, size):
+                yield self._with_targets(batch, self._target_values(batch.next_obs))
+            return
+        full = len(big.action) == self._at_once * size
+        next_q = self._chunk_values(big.next_obs) if full else self._values(self.target, big.next_obs)
+        if not self.options.double:
+            yield from split_rows(self._with_targets(big, next_q), size)
+            return
+        for batch, values in zip(split_rows(big, size), next_q.split(size), strict=True):
+            yield self._with_targets(batch, values)
+
+    def _with_targets(self, batch: TransitionBatch[Tensor], next_q_BA: Tensor) -> TdBatch:
+        online_q_BA = self._online_values(batch.next_obs) if self.options.double else None
+        value_B = bootstrap_value(next_q_BA, online_q_BA, batch.next_legal)
+        return TdBatch(batch.obs, batch.action, td_target(batch.reward, batch.discount, value_B), batch.weight)
 
     def _check_skipped(self, info: UpdateInfo) -> None:
         """An overflow of fp16 is mended by a smaller loss scale; NaN, or an overflow at any scale, is not."""
@@ -104,13 +147,17 @@ class DqnLearner:
     def _to_device(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.device)
 
-    def _parts(self, batch: TransitionBatch[Tensor]) -> list[Part[TransitionBatch[Tensor]]]:
-        if len(self._cuts) == 1:
+    def _parts(self, batch: TdBatch) -> list[Part[TdBatch]]:
+        if len(self._sizes) == 1:
             return [Part(batch, 1.0)]
-        return [Part(batch.rows(cut), (cut.stop - cut.start) / self.batch_size) for cut in self._cuts]
+        parts = split_rows(batch, self._sizes)
+        return [Part(part, size / self.batch_size) for part, size in zip(parts, self._sizes, strict=True)]
 
-    def _checked(self, statistics: Tensor) -> np.ndarray:
-        rows = statistics.cpu().numpy().astype(np.float64)
+    def _checked(self, infos: Sequence[UpdateInfo]) -> np.ndarray:
+        if not infos:
+            return np.empty((0, len(STATISTICS)))
+        columns = [[i.loss for i in infos], [i.grad_norm for i in infos], [i.metrics["q_mean"] for i in infos]]
+        rows = torch.stack([torch.stack(column) for column in columns], dim=1).cpu().numpy().astype(np.float64)
         bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
         if bad.size:
             update = self.update_step.updates - len(rows) + int(bad[0]) + 1

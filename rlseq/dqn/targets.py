@@ -36,3 +36,9 @@ def td_loss(q_B: Tensor, target_B: Tensor, kind: str) -> Tensor:
     if kind == "mse":
         return F.mse_loss(q_B, target_B, reduction="none")
     return F.smooth_l1_loss(q_B, target_B, reduction="none")
+
+
+def td_loss_slope(q_B: Tensor, target_B: Tensor, kind: str) -> Tensor:
+    """Derivative `[B]` of `td_loss` with respect to `q_B`, rounded as autograd rounds it."""
+    error_B = q_B - target_B
+    return error_B.mul_(2.0) if kind == "mse" else error_B.clamp_(-1.0, 1.0)

@@ -27,6 +27,7 @@ from rlseq.errors import CorruptFile, NonFiniteLoss
 from rlseq.memory import check_memory
 from rlseq.nets.network import QNetwork, num_parameters, seeded
 from rlseq.nets.policy import TorchPolicy
+from rlseq.nets.values import value_function
 from rlseq.player.rollout import Abandoned, rollout
 from rlseq.replay.uniform import UniformReplay, replay_bytes
 from rlseq.spec import PolicySpec
@@ -72,7 +73,9 @@ class DqnTrainer:
         )
         self.replay = UniformReplay(options.replay.capacity, spec.observation)
         self._replay_rng = generator(REPLAY, run.seed)
-        self.actor = EpsilonGreedy(net, spec.action.n, generator(EXPLORATION, run.seed))
+        self.actor = EpsilonGreedy(
+            value_function(net, options.env.num_envs), spec.action.n, generator(EXPLORATION, run.seed)
+        )
         self.envs = EnvBatch(
             make,
             options.env.num_envs,
@@ -221,6 +224,7 @@ class DqnTrainer:
             "network": f"{o.net.core} {'-'.join(map(str, o.net.hidden)) or 'linear'}, {num_parameters(net)} parameters",
             "replay": f"{o.replay.capacity} transitions, {size / 2**20:.1f} MiB when full",
             "updates": f"{self.total_updates(o.run.steps)} in {o.run.steps} environment steps",
+            "gradients": "closed form" if self.learner.closed_form else "autograd",
             "device": f"{self.device.type}, {precision}, {o.engine.threads} thread{'s' * (o.engine.threads > 1)}",
         }
 

@@ -58,6 +58,13 @@ class EngineOptions(Options, frozen=True, kw_only=True):
         Literal["off", "auto", "bf16", "fp16"],
         Meta(description="mixed precision; auto: bf16 where the hardware has it, else fp16 with a loss scaler on cuda"),
     ] = "off"
+    gradients: Annotated[
+        Literal["auto", "autograd"],
+        Meta(
+            description="where gradients come from; auto: a closed form for a plain MLP in float32 on a CPU (the same "
+            "bit for bit), else autograd"
+        ),
+    ] = "auto"
     threads: Annotated[
         int, Meta(description="CPU threads of torch; small networks are fastest with one", ge=1, le=1024)
     ] = 1

@@ -1,57 +1,169 @@
-"""Optimisers by name, fused where torch has it."""
+"""Optimisers by name, over flat parameters.
+
+Adam and AdamW call torch's fused kernel itself: on the flat buffer of a small network the bookkeeping around it in
+`torch.optim` took as long as the kernel (66 against 31 us for 67,586 parameters). The numbers are the same bit for bit.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rlseq.engine.config import OptimOptions
 
-Groups = list[dict[str, object]]
+Groups = list[dict[str, Any]]
 
 
-def _adam(groups: Groups, o: OptimOptions) -> torch.optim.Optimizer:
-    return torch.optim.Adam(groups, lr=o.lr, betas=(o.beta1, o.beta2), eps=o.eps, fused=True)
+class Optimizer(Protocol):
+    """What the update step needs of an optimiser.
+
+    Attributes:
+        param_groups: as torch's, so that a loss scaler can unscale the gradients.
+    """
+
+    param_groups: Groups
+
+    def step(self, lr: float) -> None:
+        """Change the parameters by their gradients at this learning rate."""
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Moments and counters as `<parameter index>.<name>`; empty before the first step."""
+
+    def load(self, arrays: dict[str, np.ndarray]) -> None:
+        """Put back a copy of what `arrays` gave; learning rates and the like come from the options, not from a file."""
 
 
-def _adamw(groups: Groups, o: OptimOptions) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(groups, lr=o.lr, betas=(o.beta1, o.beta2), eps=o.eps, fused=True)
+class _Moments(NamedTuple):
+    """Of one parameter, by torch's names."""
+
+    exp_avg: Tensor
+    exp_avg_sq: Tensor
+    step: Tensor
 
 
-def _sgd(groups: Groups, o: OptimOptions) -> torch.optim.Optimizer:
-    return torch.optim.SGD(groups, lr=o.lr, momentum=o.beta1, fused=True)
+class FusedAdam:
+    """Adam (Kingma & Ba 2015, arXiv 1412.6980), or AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101).
+
+    Args:
+        groups: parameters and their weight decay, from `FlatParameters.groups`.
+        options: learning rate, decays and epsilon.
+        decoupled: decay the weights themselves (AdamW) instead of adding the decay to the gradient.
+    """
+
+    def __init__(self, groups: Groups, options: OptimOptions, *, decoupled: bool) -> None:
+        settings = {"lr": options.lr, "betas": (options.beta1, options.beta2), "eps": options.eps}
+        self.param_groups: Groups = [{**settings, **group} for group in groups]
+        self._kernel = torch._fused_adamw_ if decoupled else torch._fused_adam_
+        self._state: list[_Moments] = []
+
+    def step(self, lr: float) -> None:
+        """See `Optimizer`."""
+        self._state = self._state or self._zeros()
+        at = 0
+        for group in self.param_groups:
+            parameters = [parameter.detach() for parameter in group["params"]]
+            state, at = self._state[at : at + len(parameters)], at + len(parameters)
+            group["lr"], (beta1, beta2) = lr, group["betas"]
+            steps = [moments.step.add_(1) for moments in state]
+            self._kernel(
+                parameters,
+                [parameter.grad for parameter in group["params"]],
+                [moments.exp_avg for moments in state],
+                [moments.exp_avg_sq for moments in state],
+                [],
+                steps,
+                lr=lr,
+                beta1=beta1,
+                beta2=beta2,
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                amsgrad=False,
+                maximize=False,
+            )
+
+    def _zeros(self) -> list[_Moments]:
+        parameters = [parameter.detach() for group in self.param_groups for parameter in group["params"]]
+        return [
+            _Moments(torch.zeros_like(p), torch.zeros_like(p), torch.zeros((), device=p.device)) for p in parameters
+        ]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """See `Optimizer`."""
+        return {
+            f"{index}.{name}": value.cpu().numpy()
+            for index, moments in enumerate(self._state)
+            for name, value in moments._asdict().items()
+        }
+
+    def load(self, arrays: dict[str, np.ndarray]) -> None:
+        """See `Optimizer`.
+
+        Raises:
+            KeyError, ValueError: names or shapes are those of another optimiser or network.
+        """
+        state = self._zeros() if arrays else []
+        slots = {f"{index}.{name}": slot for index, entry in enumerate(state) for name, slot in entry._asdict().items()}
+        if arrays.keys() != slots.keys():
+            raise KeyError(f"the optimiser's arrays are {sorted(arrays)}, not {sorted(slots)}")
+        for name, slot in slots.items():
+            if arrays[name].shape != tuple(slot.shape):
+                raise ValueError(f"the optimiser's {name} has shape {arrays[name].shape}, not {tuple(slot.shape)}")
+            slot.copy_(torch.from_numpy(arrays[name]))
+        self._state = state
 
 
-def _rmsprop(groups: Groups, o: OptimOptions) -> torch.optim.Optimizer:
-    return torch.optim.RMSprop(groups, lr=o.lr, alpha=o.beta2, eps=o.eps, momentum=o.beta1)
+class TorchOptimizer:
+    """An optimiser of `torch.optim`.
+
+    Args:
+        optimizer: over flat parameters.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+        self.param_groups: Groups = optimizer.param_groups
+
+    def step(self, lr: float) -> None:
+        """See `Optimizer`."""
+        for group in self.param_groups:
+            group["lr"] = lr
+        self._optimizer.step()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """See `Optimizer`."""
+        state: dict[int, dict[str, Any]] = self._optimizer.state_dict()["state"]
+        return {
+            f"{index}.{name}": torch.as_tensor(value).cpu().numpy()
+            for index, entry in state.items()
+            for name, value in entry.items()
+            if value is not None
+        }
+
+    def load(self, arrays: dict[str, np.ndarray]) -> None:
+        """See `Optimizer`."""
+        state: dict[int, dict[str, Any]] = {}
+        for path, array in arrays.items():
+            index, _, name = path.partition(".")
+            state.setdefault(int(index), {})[name] = torch.from_numpy(array.copy())
+        self._optimizer.load_state_dict({"state": state, "param_groups": self._optimizer.state_dict()["param_groups"]})
+        self.param_groups = self._optimizer.param_groups
 
 
-OPTIMIZERS: dict[str, Callable[[Groups, OptimOptions], torch.optim.Optimizer]] = {
-    "adam": _adam,
-    "adamw": _adamw,
+def _sgd(groups: Groups, o: OptimOptions) -> Optimizer:
+    return TorchOptimizer(torch.optim.SGD(groups, lr=o.lr, momentum=o.beta1, fused=True))
+
+
+def _rmsprop(groups: Groups, o: OptimOptions) -> Optimizer:
+    return TorchOptimizer(torch.optim.RMSprop(groups, lr=o.lr, alpha=o.beta2, eps=o.eps, momentum=o.beta1))
+
+
+OPTIMIZERS: dict[str, Callable[[Groups, OptimOptions], Optimizer]] = {
+    "adam": lambda groups, options: FusedAdam(groups, options, decoupled=False),
+    "adamw": lambda groups, options: FusedAdam(groups, options, decoupled=True),
     "sgd": _sgd,
     "rmsprop": _rmsprop,
 }
-
-
-def optimizer_arrays(optimizer: torch.optim.Optimizer) -> dict[str, np.ndarray]:
-    """The optimiser's moments and counters as arrays `<parameter index>.<name>`."""
-    state: dict[int, dict[str, Any]] = optimizer.state_dict()["state"]
-    return {
-        f"{index}.{name}": torch.as_tensor(value).cpu().numpy()
-        for index, entry in state.items()
-        for name, value in entry.items()
-        if value is not None
-    }
-
-
-def load_optimizer_arrays(optimizer: torch.optim.Optimizer, arrays: dict[str, np.ndarray]) -> None:
-    """Put back what `optimizer_arrays` gave; learning rates and the like come from the options, not from a file."""
-    state: dict[int, dict[str, Any]] = {}
-    for path, array in arrays.items():
-        index, _, name = path.partition(".")
-        state.setdefault(int(index), {})[name] = torch.from_numpy(array.copy())
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

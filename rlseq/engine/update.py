@@ -10,7 +10,7 @@ by its share of the whole, so the update is that of the whole batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from rlseq.engine.config import OptimOptions
 from rlseq.engine.device import Precision, autocast
 from rlseq.engine.flat import FlatParameters
-from rlseq.engine.optimizer import OPTIMIZERS, load_optimizer_arrays, optimizer_arrays
+from rlseq.engine.optimizer import OPTIMIZERS
 from rlseq.engine.schedule import lr_factor
 
 Batch = TypeVar("Batch")
@@ -45,9 +45,11 @@ class Part(NamedTuple, Generic[Batch]):
 
 
 class Gradients(Protocol):
-    """Adds the gradient of `scale * share * loss` of a part to the parameters' gradients, and returns the loss."""
+    """Sets the parameters' gradients to those of `scale(sum(share * loss))` over the parts; gives each part's loss."""
 
-    def __call__(self, part: Part[Any], scale: Callable[[Tensor], Tensor]) -> Loss: ...
+    def __call__(
+        self, parts: Sequence[Part[Any]], flat: FlatParameters, scale: Callable[[Tensor], Tensor]
+    ) -> Sequence[Loss]: ...
 
 
 class Autograd(Generic[Batch]):
@@ -56,11 +58,18 @@ class Autograd(Generic[Batch]):
     def __init__(self, loss: Callable[[Batch], Loss], precision: Precision, device: torch.device) -> None:
         self._loss, self._precision, self._device = loss, precision, device
 
-    def __call__(self, part: Part[Batch], scale: Callable[[Tensor], Tensor]) -> Loss:
-        with autocast(self._precision, self._device):
-            loss = self._loss(part.batch)
-        scale(loss.mean * part.share).backward()
-        return loss
+    def __call__(
+        self, parts: Sequence[Part[Batch]], flat: FlatParameters, scale: Callable[[Tensor], Tensor]
+    ) -> list[Loss]:
+        flat.grad.zero_()
+        losses = []
+        for part in parts:
+            with autocast(self._precision, self._device):
+                loss = self._loss(part.batch)
+            share = loss.mean if part.share == 1.0 else loss.mean * part.share
+            scale(share).backward()
+            losses.append(loss)
+        return losses
 
 
 class UpdateInfo(NamedTuple):
@@ -96,27 +105,28 @@ class UpdateStep:
         self.total_updates = total_updates
         self.flat = FlatParameters(net)
         self.optimizer = OPTIMIZERS[options.name](self.flat.groups(options.weight_decay), options)
-        self.scaler = torch.amp.GradScaler(self.flat.data.device.type, enabled=precision.scaled)
+        device = self.flat.data.device.type
+        self.scaler = torch.amp.GradScaler(device, enabled=precision.scaled)
+        self._scaled = precision.scaled and self.scaler.is_enabled()
+        self._on_cpu = device == "cpu"
         self.updates = 0
         self.skipped = 0
 
     def __call__(self, parts: Sequence[Part[Batch]], gradients: Gradients) -> UpdateInfo:
         """One update from all parts of a batch."""
-        self.flat.grad.zero_()
-        losses = [gradients(part, self.scaler.scale) for part in parts]
-        self.scaler.unscale_(self.optimizer) if self.scaler.is_enabled() else None
+        losses = gradients(parts, self.flat, self.scaler.scale)
+        if self._scaled:
+            self.scaler.unscale_(cast(torch.optim.Optimizer, self.optimizer))  # it reads nothing but param_groups
         norm = torch.linalg.vector_norm(self.flat.grad)
         lr = self.lr
-        skip = self.scaler.is_enabled() and not bool(torch.isfinite(norm))
+        skip = self._scaled and not bool(torch.isfinite(norm))
         if skip:
             self.skipped += 1
         else:
             self._clip(norm)
-            for group in self.optimizer.param_groups:
-                group["lr"] = lr
-            self.optimizer.step()
+            self.optimizer.step(lr)
             self.updates += 1
-        if self.scaler.is_enabled():
+        if self._scaled:
             self.scaler.update()
         return UpdateInfo(*_whole(parts, losses, norm), lr, skip)
 
@@ -126,19 +136,23 @@ class UpdateStep:
         return self.options.lr * lr_factor(self.options, self.updates, self.total_updates)
 
     def _clip(self, norm: Tensor) -> None:
-        if self.options.clip_norm is not None:
-            self.flat.grad.mul_((self.options.clip_norm / (norm + 1e-6)).clamp(max=1.0))
+        limit = self.options.clip_norm
+        if limit is not None:
+            # On a CPU the norm can be looked at for nothing, and clipping is rare; a GPU would have to be waited for.
+            if self._on_cpu and norm.item() + 1e-6 <= limit:
+                return
+            self.flat.grad.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
         elif self.options.clip_value is not None:
             self.flat.grad.clamp_(-self.options.clip_value, self.options.clip_value)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Arrays and numbers from which an exact resume goes on; weights are not among them."""
         scaler = self.scaler.state_dict()
-        return optimizer_arrays(self.optimizer), {"updates": self.updates, "skipped": self.skipped, "scaler": scaler}
+        return self.optimizer.arrays(), {"updates": self.updates, "skipped": self.skipped, "scaler": scaler}
 
     def load(self, arrays: dict[str, np.ndarray], numbers: Mapping[str, Any]) -> None:
         """Go on from what `state` gave."""
-        load_optimizer_arrays(self.optimizer, arrays)
+        self.optimizer.load(arrays)
         self.updates, self.skipped = numbers["updates"], numbers["skipped"]
         if self.scaler.is_enabled():
             self.scaler.load_state_dict(numbers["scaler"])

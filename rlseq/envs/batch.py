@@ -90,6 +90,7 @@ class EnvBatch:
         self._returns = [0.0] * num_envs
         self._actions: list[list[int]] = [[] for _ in range(num_envs)]
         self.obs, self._spare, self._next_obs = (self._new_leaves() for _ in range(3))
+        self._dtypes = tuple(array.dtype for array in self.obs)
         self._terminated, self._truncated = np.zeros(num_envs, np.bool_), np.zeros(num_envs, np.bool_)
         for i in range(num_envs):
             self._begin(i, self.obs)
@@ -115,19 +116,20 @@ class EnvBatch:
         except Exception as error:
             raise self._failure(i, error, f"reset(seed={seed})") from error
         self._write(observation, into, i)
+        self._check_finite(tuple(array[i : i + 1] for array in into))
 
     def _write(self, observation: Any, into: tuple[np.ndarray, ...], i: int) -> None:
-        for leaf, array in zip(self._leaves, into, strict=True):
-            value = pick(observation, leaf)
-            plain = type(value) is np.ndarray and value.dtype == array.dtype and value.shape == leaf.shape
-            if plain and not leaf.sizes:
-                if value.dtype.kind == "f":
-                    check_finite(value, leaf)
-                array[i] = value  # a copy: the environment may reuse its buffer
-            else:
-                array[i] = result = cast(value, leaf)
-                if result.dtype.kind == "f":
-                    check_finite(result, leaf)
+        """Copy an observation into row i: the environment may reuse its buffer."""
+        for leaf, array, dtype in zip(self._leaves, into, self._dtypes, strict=True):
+            value = pick(observation, leaf) if leaf.path else observation
+            plain = type(value) is np.ndarray and value.dtype == dtype and value.shape == leaf.shape and not leaf.sizes
+            array[i] = value if plain else cast(value, leaf)
+
+    def _check_finite(self, arrays: tuple[np.ndarray, ...]) -> None:
+        """Of all environments at once: a look at a small array costs what a call does."""
+        for leaf, array in zip(self._leaves, arrays, strict=True):
+            if array.dtype.kind == "f":
+                check_finite(array, leaf)
 
     def _failure(self, i: int, error: BaseException, call: str) -> RlseqError:
         if isinstance(error, RlseqError):
@@ -139,8 +141,8 @@ class EnvBatch:
 
     def step(self, actions: np.ndarray) -> Step:
         """Apply actions `[N]` (indices from 0) to the active environments; a finished one begins its next episode."""
-        before, after = self.obs, self._spare
-        finished: list[Episode] = []
+        before, after, next_obs = self.obs, self._spare, self._next_obs
+        finished = []
         for i, action in enumerate(actions.tolist()):
             if not self.active[i]:
                 continue
@@ -148,31 +150,43 @@ class EnvBatch:
                 observation, reward, terminated, truncated, _ = self.envs[i].step(action + self._start)
             except (Exception, SystemExit) as error:
                 raise self._failure(i, error, f"step({action + self._start})") from error
-            if not isinstance(terminated, FLAG) or not isinstance(truncated, FLAG):
-                raise EnvironmentFailed(
-                    f"environment {i} ({self.envs[i]}) gave terminated = {terminated!r:.60} and truncated = "
-                    f"{truncated!r:.60}; each must be True or False. Mend the environment."
-                )
             self._actions[i].append(action)
-            value = _number(reward)
-            if not abs(value) <= LARGEST:
-                raise EnvironmentFailed(
-                    f"environment {i} ({self.envs[i]}) gave the reward {_brief(reward)} in episode {self.episode[i]}, "
-                    f"step {len(self._actions[i])}; nothing can be learnt from that. Mend the environment's reward."
-                )
-            self._returns[i] += value
-            self.reward[i] = value
-            self._terminated[i], self._truncated[i] = terminated, truncated and not terminated
-            self._write(observation, self._next_obs, i)
+            if type(reward) is not float or not -LARGEST <= reward <= LARGEST:
+                reward = self._checked_reward(i, reward)
+            if terminated is not False or truncated is not False:  # the plain case costs two comparisons
+                self._check_flags(i, terminated, truncated)
+            self._returns[i] += reward
+            self.reward[i] = reward
+            self._terminated[i] = terminated
+            self._truncated[i] = truncated and not terminated
+            self._write(observation, next_obs, i)
             if terminated or truncated:
                 finished.append(Episode(i, int(self.episode[i]), self._returns[i], len(self._actions[i])))
-                self._begin(i, after)
             else:
                 self.first[i] = False
-                for new, old in zip(after, self._next_obs, strict=True):
-                    new[i] = old[i]
+        self._check_finite(next_obs)
+        for new, old in zip(after, next_obs, strict=True):
+            new[...] = old
+        for episode in finished:
+            self._begin(episode.env, after)
         self.obs, self._spare = after, before
-        return Step(before, self._next_obs, self.reward, self._terminated, self._truncated, finished)
+        return Step(before, next_obs, self.reward, self._terminated, self._truncated, finished)
+
+    def _check_flags(self, i: int, terminated: Any, truncated: Any) -> None:
+        if not isinstance(terminated, FLAG) or not isinstance(truncated, FLAG):
+            raise EnvironmentFailed(
+                f"environment {i} ({self.envs[i]}) gave terminated = {terminated!r:.60} and truncated = "
+                f"{truncated!r:.60}; each must be True or False. Mend the environment."
+            )
+
+    def _checked_reward(self, i: int, reward: Any) -> float:
+        value = _number(reward)
+        if not abs(value) <= LARGEST:
+            raise EnvironmentFailed(
+                f"environment {i} ({self.envs[i]}) gave the reward {_brief(reward)} in episode {self.episode[i]}, "
+                f"step {len(self._actions[i])}; nothing can be learnt from that. Mend the environment's reward."
+            )
+        return value
 
     def state(self) -> dict[str, np.ndarray]:
         """Everything that the half-played episodes can be rebuilt from."""

@@ -21,6 +21,7 @@ class ObservationEncoder(nn.Module):
         super().__init__()
         self.leaves = tuple(leaves)
         self.num_features = sum(leaf.width for leaf in leaves)
+        self.is_identity = len(self.leaves) == 1 and _is_plain(self.leaves[0])
 
     def forward(self, x: tuple[Tensor, ...]) -> Tensor:
         parts = [encode_leaf(leaf, value) for leaf, value in zip(self.leaves, x, strict=True)]
@@ -42,3 +43,8 @@ def encode_leaf(leaf: Leaf, value: Tensor) -> Tensor:
     if leaf.scale != 1.0:
         numbers = numbers * leaf.scale
     return numbers.reshape(numbers.shape[0], leaf.width)
+
+
+def _is_plain(leaf: Leaf) -> bool:
+    """Whether a leaf is its own feature vector."""
+    return leaf.dtype == "float32" and len(leaf.shape) == 1 and leaf.scale == 1.0 and not leaf.sizes

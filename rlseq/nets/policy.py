@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from rlseq.nets.network import NetInput, QNetwork, State
+from rlseq.nets.values import Values, value_function
 from rlseq.spec import PolicySpec, StepInput
 
 
@@ -22,6 +23,7 @@ class TorchPolicy:
         self.net = net
         self.spec = spec
         self._device = next(net.parameters()).device
+        self._kept: tuple[int, Values] | None = None
 
     def initial_state(self, num_envs: int) -> State:
         """Zeros for each recurrent array."""
@@ -29,8 +31,17 @@ class TorchPolicy:
 
     def act(self, step: StepInput[np.ndarray], state: State) -> tuple[np.ndarray, State]:
         """Actions `[B]` int64 in the environment's own numbering, and the next state."""
-        q_BA, state = self.q_values(step.obs, step.first, state)
-        return q_BA.argmax(dim=1).cpu().numpy() + self.spec.action.start, state
+        if self.net.state_leaves:
+            q_BA, state = self.q_values(step.obs, step.first, state)
+        else:
+            q_BA = self._values(len(step.obs[0]))(step.obs)
+        return q_BA.cpu().numpy().argmax(axis=1) + self.spec.action.start, state
+
+    def _values(self, num_rows: int) -> Values:
+        """Acting asks again and again for as many rows, so what computes them is kept."""
+        if self._kept is None or self._kept[0] != num_rows:
+            self._kept = (num_rows, value_function(self.net, num_rows))
+        return self._kept[1]
 
     @torch.no_grad()
     def q_values(self, obs: tuple[np.ndarray, ...], first: np.ndarray, state: State) -> tuple[Tensor, State]:

@@ -1,10 +1,12 @@
-"""The batch that every loss takes."""
+"""What flows from a replay memory to a loss."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
+Rows = TypeVar("Rows", bound=tuple)
 Array = TypeVar("Array")
 Other = TypeVar("Other")
 
@@ -49,10 +51,20 @@ class TransitionBatch(NamedTuple, Generic[Array]):
             next_legal=optional(self.next_legal),
         )
 
-    def rows(self, which: slice) -> TransitionBatch[Array]:
-        """The transitions of a slice; views where the arrays allow it."""
 
-        def cut(array: Any) -> Any:
-            return array[which]
+def split_rows(batch: Rows, size: int | Sequence[int]) -> list[Rows]:
+    """Cut a named tuple of tensors, of tuples of tensors and of None along its rows; views.
 
-        return self.map(cut)
+    Args:
+        batch: fields `[B, ...]`.
+        size: rows of a part, or of each.
+    """
+
+    def column(field: object) -> Iterable[object]:
+        if field is None:
+            return itertools.repeat(None)
+        if isinstance(field, tuple):
+            return zip(*(leaf.split(size) for leaf in field), strict=True)
+        return cast(Any, field).split(size)
+
+    return [type(batch)(*row) for row in zip(*map(column, batch), strict=False)]

@@ -13,8 +13,10 @@ from torch.nn import functional as F
 
 from rlseq.config import Layer, resolve
 from rlseq.dqn.config import DqnTraining
+from rlseq.dqn.gradients import TdBatch
 from rlseq.dqn.learner import DqnLearner
 from rlseq.engine.device import Precision
+from rlseq.engine.update import Part
 from rlseq.errors import NonFiniteLoss
 from rlseq.nets.config import NetOptions
 from rlseq.nets.network import NetInput, QNetwork, seeded
@@ -34,8 +36,9 @@ def replay(size: int = 40, seed: int = 0) -> UniformReplay:
     return memory
 
 
-def learner(precision: Precision = PLAIN, **changes: Any) -> DqnLearner:
-    tree = {"replay": {"batch_size": 8}, "optim": {"lr": 0.01, "clip_norm": None, **changes.pop("optim", {})}}
+def learner(precision: Precision = PLAIN, gradients: str = "auto", **changes: Any) -> DqnLearner:
+    optim = {"lr": 0.01, "clip_norm": None, **changes.pop("optim", {})}
+    tree = {"replay": {"batch_size": 8}, "optim": optim, "engine": {"gradients": gradients}}
     options = resolve(DqnTraining, Layer("test", {**tree, "dqn": changes}))
     net = seeded(0, lambda: QNetwork((LEAF,), 2, NetOptions(hidden=(6,))))
     return DqnLearner(net, options, total_updates=100, precision=precision)  # type: ignore[arg-type]
@@ -177,3 +180,67 @@ def test_weights_that_overflowed_are_not_given_to_any_file() -> None:
     ours.update_step.flat.data[3] = torch.inf
     with pytest.raises(NonFiniteLoss, match="weights"):
         ours.model()
+
+
+@pytest.mark.parametrize("changes", [{"double": True}, {"double": False}, {"target_update": "soft"}, {"loss": "mse"}])
+def test_closed_form_and_autograd_agree_bit_for_bit_after_1000_updates(changes: dict[str, Any]) -> None:
+    """And one goes on where the other stopped: weights, moments, target and curves."""
+    optim = {"clip_norm": 1.0, "schedule": "linear"}
+    runs = {kind: learner(gradients=kind, optim=optim, **changes) for kind in ("auto", "autograd")}
+    crossed = learner(gradients="autograd", optim=optim, **changes)
+    assert runs["auto"].closed_form and not runs["autograd"].closed_form
+    rng = {name: np.random.default_rng(3) for name in (*runs, "crossed")}
+    rows: dict[str, list[np.ndarray]] = {"auto": [], "autograd": []}
+    for burst in range(4):
+        for name, ours in runs.items():
+            rows[name].append(ours.burst(replay(), rng[name], 250))
+            ours.sync_target()
+        if burst == 1:
+            arrays, numbers = runs["auto"].state()
+            crossed.load_model({k: v.copy() for k, v in runs["auto"].model().items()}, "test")
+            crossed.load_state({k: v.copy() for k, v in arrays.items()}, numbers, "test")
+            rng["crossed"].bit_generator.state = rng["auto"].bit_generator.state
+    for _ in range(2):
+        crossed.burst(replay(), rng["crossed"], 250)
+        crossed.sync_target()
+    np.testing.assert_array_equal(np.concatenate(rows["auto"]), np.concatenate(rows["autograd"]))
+    assert runs["auto"].update_step.updates == 1000
+    for other in (runs["autograd"], crossed):
+        assert torch.equal(runs["auto"].update_step.flat.data, other.update_step.flat.data)
+        assert torch.equal(runs["auto"]._target_flat.data, other._target_flat.data)
+        for name, array in runs["auto"].update_step.optimizer.arrays().items():
+            np.testing.assert_array_equal(array, other.update_step.optimizer.arrays()[name])
+
+
+def test_importance_weights_reach_the_closed_form() -> None:
+    ours, twin = (learner(gradients=kind) for kind in ("auto", "autograd"))
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        obs, target = torch.randn(8, 3, generator=generator), torch.randn(8, generator=generator) * 3
+        batch = TdBatch((obs,), torch.tensor([0, 1] * 4), target, torch.rand(8, generator=generator))
+        a, b = (x.update_step([Part(batch, 1.0)], x._gradients) for x in (ours, twin))
+        assert torch.equal(a.loss, b.loss)
+    assert torch.equal(ours.update_step.flat.data, twin.update_step.flat.data)
+
+
+@pytest.mark.parametrize("change", [{"optim": {"accumulate": 2}}, {"gradients": "autograd"}])
+def test_where_the_closed_form_does_not_apply(change: dict[str, Any]) -> None:
+    assert learner().closed_form
+    assert not learner(**change).closed_form
+    assert not learner(Precision(torch.bfloat16, False)).closed_form
+
+
+def test_long_bursts_are_gathered_in_chunks() -> None:
+    """A chunk is a bound of memory, not of the mathematics: 300 updates of 8 rows are three of them."""
+    seen: list[int] = []
+
+    class Spy(UniformReplay):
+        def sample(self, rng: np.random.Generator, num: int) -> Any:
+            seen.append(num)
+            return super().sample(rng, num)
+
+    memory = Spy(40, (LEAF,))
+    memory.arrays, memory._obs, memory._next_obs = (getattr(replay(), n) for n in ("arrays", "_obs", "_next_obs"))
+    memory.size = 40
+    assert learner().burst(memory, np.random.default_rng(0), 300).shape == (300, 3)
+    assert seen == [1024, 1024, 352]

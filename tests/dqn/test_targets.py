@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from rlseq.dqn.targets import bootstrap_value, td_loss, td_target
+from rlseq.dqn.targets import bootstrap_value, td_loss, td_loss_slope, td_target
 
 
 def close(a: Tensor, b: list[float]) -> None:
@@ -52,3 +52,11 @@ def test_shapes_never_broadcast_silently(wrong: Tensor) -> None:
 def test_a_batch_of_one() -> None:
     close(bootstrap_value(tensor([[1.0, 2.0]]), tensor([[3.0, 0.0]])), [1.0])
     assert td_loss(tensor([1.0]), tensor([2.0]), "mse").shape == (1,)
+
+
+@pytest.mark.parametrize("kind", ["huber", "mse"])
+def test_the_slope_is_autograds(kind: str) -> None:
+    q = torch.tensor([-3.0, -1.0, -0.3, 0.0, 1e-9, 0.7, 1.0, 5.0], requires_grad=True)
+    target = torch.full((8,), 0.25)
+    (expected,) = torch.autograd.grad(td_loss(q, target, kind).sum(), q)
+    assert torch.equal(td_loss_slope(q.detach(), target, kind), expected)

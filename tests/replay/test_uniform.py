@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlseq import memory
 from rlseq.errors import UsageError
 from rlseq.memory import available_memory
+from rlseq.replay.batch import split_rows
 from rlseq.replay.uniform import UniformReplay, replay_bytes
 from rlseq.spec import Leaf
 
@@ -145,16 +147,22 @@ def test_arrays_of_another_replay_do_not_fit() -> None:
             replay.slot(name, shape, dtype)
 
 
-def test_rows_and_map_reach_every_array() -> None:
+def test_splitting_and_mapping_reach_every_array() -> None:
     rng = np.random.default_rng(0)
     replay = UniformReplay(8, LEAVES)
     replay.add(**random_transitions(rng, 8))
     batch = replay.sample(rng, 6)
-    part = batch.rows(slice(2, 5))
-    assert [len(x) for x in (*part.obs, part.action, part.reward, part.discount, *part.next_obs, part.index)] == [3] * 8
-    np.testing.assert_array_equal(part.obs[0], batch.obs[0][2:5])
-    assert part.weight is None
-    assert part.map(lambda array: array.dtype).action == np.int64
+    for sizes in (3, [2, 3, 1]):
+        parts = split_rows(batch.map(torch.from_numpy), sizes)
+        given = [3, 3] if sizes == 3 else [2, 3, 1]
+        for part, size in zip(parts, given, strict=True):
+            fields = (*part.obs, part.action, part.reward, part.discount, *part.next_obs, part.index)
+            assert [len(x) for x in fields] == [size] * 8
+            assert part.weight is None
+        for k in range(len(batch.obs)):
+            np.testing.assert_array_equal(torch.cat([part.obs[k] for part in parts]), batch.obs[k])
+        np.testing.assert_array_equal(torch.cat([part.reward for part in parts]), batch.reward)
+    assert batch.map(lambda array: array.dtype).action == np.int64
 
 
 @settings(deadline=None, max_examples=150, database=None)
