@@ -10,10 +10,11 @@ from typing import Any
 from rlseq.bench.dqn import bench_dqn
 from rlseq.bench.measure import Tell
 from rlseq.bench.peers import find_peer
+from rlseq.bench.play import bench_play
 from rlseq.errors import UsageError, did_you_mean
 from rlseq.machine import describe_machine
 
-BENCHES: dict[str, Callable[..., dict[str, Any]]] = {"dqn": bench_dqn}
+BENCHES: dict[str, Callable[..., dict[str, Any]]] = {"dqn": bench_dqn, "play": bench_play}
 COMMON = ("tell", "repeats", "peer")
 FLAGS = {"values": "--set"}
 

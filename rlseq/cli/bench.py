@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from rlseq.cli.output import Output, number, show_pairs, write_json
-from rlseq.cli.params import Json, Quiet
+from rlseq.cli.params import OUTPUT, Json, Quiet
+from rlseq.errors import UsageError
 
 
 def complete_bench(incomplete: str) -> list[str]:
@@ -53,6 +54,14 @@ def bench(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="dqn: any option of our training; repeatable."),
     ] = None,
+    publish: Annotated[
+        bool,
+        typer.Option(
+            "--publish",
+            help="Add the result to rlseq/bench/results.json; the git tree must be clean.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -72,7 +81,9 @@ def bench(
     Needs the extra bench: pip install "rlseq[bench]". An otherwise idle
     machine gives the smallest spread.
     """
+    from rlseq.bench import results
     from rlseq.bench.benches import command_of, run
+    from rlseq.bench.peers import NONE
     from rlseq.config import set_values
 
     out = Output(as_json, quiet)
@@ -80,8 +91,14 @@ def bench(
     typed = assignments or []
     values = set_values(typed) if typed else None
     arguments = {key: value for key, value in given.items() if value is not None}
+    tree = results.root()
+    if publish and peer == NONE:
+        raise UsageError("--publish and --peer none: only a comparison is published; leave one of them out.")
+    commit = results.clean_commit(tree) if publish else None
     with out.working():
         report = run(name, out.note, command=command_of(name, typed, given), values=values, **arguments)
+    if commit is not None:
+        out.note(f"published in {results.publish(report, tree, commit)}")
     if as_json:
         write_json(report)
     else:
