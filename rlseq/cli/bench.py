@@ -78,8 +78,9 @@ def bench(
       rlseq bench dqn --peer none --steps 10000 --set net.hidden=64,64
       rlseq bench play --episodes 50
 
-    Needs the extra bench: pip install "rlseq[bench]". An otherwise idle
-    machine gives the smallest spread.
+    A comparison needs the extra named bench. An otherwise idle machine gives
+    the smallest spread. With --json: every repeat, medians, ratios, and the
+    options, commit, versions and machine they belong to.
     """
     from rlseq.bench import results
     from rlseq.bench.benches import command_of, run
