@@ -164,7 +164,8 @@ def _claims(tree: Path) -> list[tuple[str, Any]]:
     claims = [(f"{row['name']} ({row['command']})", row["commit"]) for row in read_rows(tree)]
     for card in sorted(tree.glob("agents/*/card.json")):
         try:
-            commit = json.loads(card.read_text(encoding="utf-8"))["commit"]
+            data = json.loads(card.read_text(encoding="utf-8"))
+            commit = data["commit"] if "commit" in data else data["machine"]["commit"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RlseqError(f"{card} states no commit: {type(error).__name__}: {error}") from None
         claims.append((card.relative_to(tree).as_posix(), commit))
@@ -176,7 +177,7 @@ def _check(tree: Path, what: str, commit: Any) -> Finding | None:
     if not isinstance(commit, str) or not 7 <= len(commit) <= 40 or set(commit) - set("0123456789abcdef"):
         return Finding(what, True, f"{commit!r} is no commit: it was measured on files that no commit holds.")
     if not _answers(tree, "cat-file", "-e", f"{commit}^{{commit}}"):
-        return Finding(what, True, f"there is no commit {commit} in this history.")
+        return Finding(what, True, f"there is no commit {commit} in this history (a shallow clone lacks old ones).")
     if not _answers(tree, "merge-base", "--is-ancestor", commit, "HEAD"):
         return Finding(what, True, f"commit {commit} is no ancestor of HEAD.")
     names = _git(tree, "diff", "--name-only", "--no-renames", "-z", commit, "HEAD").split("\0")

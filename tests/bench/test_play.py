@@ -38,12 +38,21 @@ def test_a_network_of_another_kind_is_refused(tmp_path: Path) -> None:
         read_layers(path)
 
 
-def test_the_bare_loop_plays_the_episodes_of_our_rollout() -> None:
-    ours = play(AGENT, episodes=3, seed=4)
-    assert bare_loop(FILE, "CartPole-v1", 3, 4).steps == ours["mean_length"] * 3
+def test_the_bare_loop_plays_the_episodes_of_our_rollout(tmp_path: Path) -> None:
+    weights = np.array([[0.0, 0.0], [0.0, 0.0], [0.0, 1.0], [0.0, 0.0]])  # falls, when depends on the seed
+    path = graphs.save_linear(tmp_path / "policy.onnx", graphs.spec_of("CartPole-v1"), weights)
+    ours = play(path, episodes=5, seed=4)
+    assert ours["min_return"] < ours["max_return"] < 500
+    assert bare_loop(path, "CartPole-v1", 5, 4).steps == ours["mean_length"] * 5
+
+
+def test_other_episodes_are_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     check_same_steps([Timing(1.0, 30)], [Timing(2.0, 30)])
     with pytest.raises(RlseqError, match=r"not the same episodes: \[30\] steps a repeat in our rollout, \[31\] in"):
         check_same_steps([Timing(1.0, 30)], [Timing(2.0, 31)])
+    monkeypatch.setattr("rlseq.bench.play.bare_loop", lambda *_: Timing(1.0, 499))
+    with pytest.raises(RlseqError, match=r"\[500\] steps a repeat in our rollout, \[499\] in a bare loop"):
+        bench_play(ignore, repeats=1, peer=None, episodes=1)
 
 
 def test_observations_are_real_and_in_order() -> None:

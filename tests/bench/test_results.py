@@ -212,9 +212,11 @@ def test_a_commit_of_another_branch(tree: Path) -> None:
     assert finding == ("dqn (rlseq bench dqn)", True, f"commit {at} is no ancestor of HEAD.")
 
 
-def test_cards_follow_the_same_rule(tree: Path) -> None:
+@pytest.mark.parametrize("nested", [False, True])
+def test_cards_follow_the_same_rule(tree: Path, nested: bool) -> None:
     at = results.clean_commit(tree)
-    (tree / "agents/toy-dqn/card.json").write_text(json.dumps({"commit": at}))
+    card = {"machine": {"commit": at}} if nested else {"commit": at}
+    (tree / "agents/toy-dqn/card.json").write_text(json.dumps(card))
     commit(tree)
     assert results.check(tree) == []
     (tree / "rlseq/code.py").write_text("second")
