@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rlseq.bench.measure import Tell, Timing, alternate, measurement
+from rlseq.bench.measure import Side, Tell, Timing, alternate, measurement
 from rlseq.bench.peers import Peer
 from rlseq.bench.split import Stopwatch
 from rlseq.config import merge_into
@@ -84,14 +84,8 @@ def bench_dqn(
     _check_values(values, peer)
     plans = [plan_for(steps, seed, values) for seed in range(repeats)]
     _check_steps(plans[0], steps)
-    warm_up = plan_for(min(steps, WARM_UP_STEPS), 0, values)
-    sides: dict[str, Callable[[int], Timing]] = {"rlseq": lambda seed: train_ours(plans[seed])}
-    tell(f"warm-up: {warm_up.options.run.steps} steps of each")
-    train_ours(warm_up)
-    if peer is not None:
-        train_peer = peer.train_dqn
-        sides[peer.name] = lambda seed: _one_thread(train_peer, plans[seed])
-        _one_thread(train_peer, warm_up)
+    sides = _sides(plans, peer)
+    _warm_up(plan_for(min(steps, WARM_UP_STEPS), 0, values), peer, tell)
     timings = alternate(sides, repeats, tell)
     ours, theirs = timings["rlseq"], timings[peer.name] if peer is not None else None
     if peer is not None and theirs is not None:
@@ -106,6 +100,20 @@ def bench_dqn(
     if theirs is not None:
         result["peer"] |= {"updates": theirs[0].updates}
     return {**result, "options": msgspec.to_builtins(plans[0].options)}
+
+
+def _sides(plans: Sequence[Plan], peer: Peer | None) -> dict[str, Side]:
+    sides: dict[str, Side] = {"rlseq": lambda seed: train_ours(plans[seed])}
+    if peer is not None:
+        sides[peer.name] = lambda seed: _train_peer(peer, plans[seed])
+    return sides
+
+
+def _warm_up(plan: Plan, peer: Peer | None, tell: Tell) -> None:
+    tell(f"warm-up: {plan.options.run.steps} steps of each")
+    train_ours(plan)
+    if peer is not None:
+        _train_peer(peer, plan)
 
 
 def _check_values(values: Mapping[str, Any], peer: Peer | None) -> None:
@@ -153,11 +161,12 @@ def plan_for(steps: int, seed: int, values: Mapping[str, Any]) -> Plan:
     return plan._replace(options=msgspec.structs.replace(plan.options, run=run, eval=evaluation))
 
 
-def _one_thread(train: Callable[[Any], Timing], plan: Plan) -> Timing:
+def _train_peer(peer: Peer, plan: Plan) -> Timing:
+    """With as many threads of torch as ours."""
     from rlseq.engine.device import cpu_threads
 
     with cpu_threads(plan.options.engine.threads):
-        return train(plan.options)
+        return peer.train_dqn(plan.options)
 
 
 class _UntilEvaluated:

@@ -210,7 +210,8 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
         return ""
     lines = ["| measured | command | rlseq | against | ratio (of pairs) | commit |", "|---|---|---|---|---|---|"]
     lines += [_line(row) for row in rows]
-    return "\n".join(lines)
+    machines = dict.fromkeys(f"{row['machine']['cpu']}, {row['machine']['cores']} cores" for row in rows)
+    return "\n".join([*lines, "", f"Measured on: {'; '.join(machines)}."])
 
 
 def _line(row: Mapping[str, Any]) -> str:
@@ -222,7 +223,7 @@ def _line(row: Mapping[str, Any]) -> str:
         f"`{row['command']}`",
         _speed(row["ours"]),
         f"{who}: {_speed(peer)}",
-        f"{row['ratio']:.2f} ({low:.2f} to {high:.2f}), {row['repeats']} repeats",
+        f"{row['ratio']:.2f} ({low:.2f} to {high:.2f}), repeats: {row['repeats']}",
         f"`{row['commit']}`",
     )
     return f"| {' | '.join(cells)} |"

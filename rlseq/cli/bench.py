@@ -100,6 +100,7 @@ def bench(
         report = run(name, out.note, command=command_of(name, typed, given), values=values, **arguments)
     if commit is not None:
         out.note(f"published in {results.publish(report, tree, commit)}")
+        report["commit"] = commit  # it may say of README or a card that it was changed
     if as_json:
         write_json(report)
     else:

@@ -237,9 +237,11 @@ def test_a_damaged_file_of_results(tree: Path, text: str) -> None:
 
 def test_the_table() -> None:
     assert results.markdown([]) == ""
-    assert results.markdown([row("abc1234567")]).splitlines()[2] == (
+    lines = results.markdown([row("abc1234567"), row("abc1234568")]).splitlines()
+    assert lines[4:] == ["", "Measured on: a chip, 2 cores."]
+    assert lines[2] == (
         "| training | `rlseq bench dqn` | 2.25 s, 450 steps/s | them 1.0: 10.50 s, 95 steps/s "
-        "| 4.67 (4.40 to 5.00), 2 repeats | `abc1234567` |"
+        "| 4.67 (4.40 to 5.00), repeats: 2 | `abc1234567` |"
     )
 
 

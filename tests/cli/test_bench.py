@@ -106,6 +106,7 @@ def test_a_result_is_published(
     monkeypatch.setattr(results, "clean_commit", lambda tree: "abc1234567")
     result = cli("bench dqn --steps 3000 --publish --json")
     assert result.exit_code == 0, result.output
+    assert only_json(result)["commit"] == "abc1234567"
     (row,) = results.read_rows(place)
     assert (row["command"], row["commit"]) == ("rlseq bench dqn --steps 3000", "abc1234567")
     assert (row["ratio"], row["ours"]["updates"]) == (4.5, 7)
