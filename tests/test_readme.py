@@ -23,6 +23,15 @@ def test_the_option_tables_are_printed_from_the_code() -> None:
     assert markdown_tables(matching(None)).strip() in README
 
 
+def test_the_published_results_stand_in_the_table() -> None:
+    """Those of `rlseq/bench/results.json`, with their ratio and commit, and no others."""
+    from rlseq.bench.results import markdown, read_rows
+
+    rows = read_rows(Path(__file__).parent.parent)
+    assert markdown(rows) in README
+    assert README.count("| `rlseq bench ") == len(rows)
+
+
 def test_it_names_no_command_that_does_not_exist() -> None:
     from typer.main import get_command
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rlseq.cli import board, export, inspect, listing, options, play, train
+from rlseq.cli import bench, board, export, inspect, listing, options, play, train
 from rlseq.cli.output import say, write_json
 from rlseq.errors import Interrupted, RlseqError
 
@@ -171,6 +171,7 @@ app.command("info")(inspect.info)
 app.command("list")(listing.list_all)
 app.command("options")(options.show)
 app.command("board")(board.board)
+app.command("bench")(bench.bench)
 
 
 def main() -> None:

@@ -79,6 +79,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "options",
         "options dqn --json",
         "options --markdown",
+        "bench play --peer none --repeats 1 --episodes 1",
     ],
 )
 def test_torch_is_not_imported(workplace: Path, words: str) -> None:
@@ -93,6 +94,7 @@ def test_torch_is_not_imported(workplace: Path, words: str) -> None:
         ("eval mine", "needs the package torch"),
         ("export mine", "exporting needs the package onnx"),
         ("board", "the board needs the package tensorboard"),
+        ("bench dqn --peer none", "the benchmark of training needs the package torch"),
     ],
 )
 def test_what_needs_the_extra_says_so(workplace: Path, words: str, message: str) -> None:

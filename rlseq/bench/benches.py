@@ -1,0 +1,93 @@
+"""The benchmarks by name, and what every one of them has: repeats, a peer, a machine, a commit."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlseq.bench.dqn import bench_dqn
+from rlseq.bench.measure import Tell
+from rlseq.bench.peers import find_peer
+from rlseq.bench.play import bench_play
+from rlseq.errors import UsageError, did_you_mean
+from rlseq.machine import describe_machine
+
+BENCHES: dict[str, Callable[..., dict[str, Any]]] = {"dqn": bench_dqn, "play": bench_play}
+COMMON = ("tell", "repeats", "peer")
+FLAGS = {"values": "--set"}
+
+
+def run(
+    name: str,
+    tell: Tell,
+    *,
+    repeats: int = 3,
+    peer: str = "sb3",
+    command: str | None = None,
+    **given: Any,
+) -> dict[str, Any]:
+    """Run a benchmark.
+
+    Args:
+        name: a key of `BENCHES`.
+        tell: takes lines of progress.
+        repeats: how often each side runs, in turn.
+        peer: a key of `peers.PEERS`, or `none`.
+        command: by which it can be run again; None: as this process was started.
+        given: the benchmark's own arguments; None counts as not given.
+
+    Returns:
+        name, command, commit, machine, versions, repeats, and what the benchmark measured.
+
+    Raises:
+        UsageError: an unknown benchmark, peer or argument, or no repeats.
+        MissingExtra: the peer is not installed.
+    """
+    if name not in BENCHES:
+        raise UsageError(
+            f"there is no benchmark {name!r}.{did_you_mean(name, BENCHES)} There is: {', '.join(BENCHES)}."
+        )
+    if repeats < 1:
+        raise UsageError(f"--repeats {repeats}: give at least 1.")
+    arguments = {key: value for key, value in given.items() if value is not None}
+    _check_arguments(name, arguments)
+    found = find_peer(peer)
+    machine = describe_machine()
+    measured = BENCHES[name](tell, repeats=repeats, peer=found, **arguments)
+    versions = {"rlseq": machine["rlseq"], "python": machine["python"], **machine["packages"]}
+    if found is not None:
+        versions[found.name] = found.version()
+    return {
+        "name": name,
+        "command": command or machine["command"],
+        "commit": machine["commit"],
+        "machine": {key: machine[key] for key in ("platform", "cpu", "cores")},
+        "versions": versions,
+        "repeats": repeats,
+        **measured,
+    }
+
+
+def _check_arguments(name: str, arguments: Mapping[str, Any]) -> None:
+    takes = [key for key in inspect.signature(BENCHES[name]).parameters if key not in COMMON]
+    for key in arguments:
+        if key not in takes:
+            flags = ", ".join(_flag(own) for own in (*takes, "repeats", "peer"))
+            raise UsageError(f"bench {name} has no {_flag(key)}; it takes {flags}.")
+
+
+def _flag(key: str) -> str:
+    return FLAGS.get(key, f"--{key}")
+
+
+def command_of(name: str, assignments: list[str], given: Mapping[str, Any]) -> str:
+    """The command line that measures this again: what was typed, without what only concerns the output."""
+    words = ["rlseq", "bench", name]
+    for key, value in given.items():
+        if value is not None:
+            words += [_flag(key), str(value)]
+    for assignment in assignments:
+        words += ["--set", assignment]
+    return shlex.join(words)

@@ -1,0 +1,254 @@
+"""`rlseq bench dqn`: the same training by rlseq and by a peer, in turn.
+
+The work is the tuned preset of rl-baselines3-zoo for CartPole-v1. The peer collects whole rollouts of
+`dqn.train_every_steps`, so 50,000 steps are 50,176 in truth; ours does as many, with epsilon's course over 50,000, and
+that both did as many steps and updates is checked. Timed is the loop alone: nothing is evaluated, and the checkpoint
+with which a session ends is written after the clock was stopped.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rlseq.bench.measure import Side, Tell, Timing, alternate, measurement
+from rlseq.bench.peers import Peer
+from rlseq.bench.split import Stopwatch
+from rlseq.config import merge_into
+from rlseq.errors import RlseqError, UsageError, require
+
+if TYPE_CHECKING:
+    from rlseq.dqn.train import DqnTrainer
+    from rlseq.engine.checkpoint import Arrays, Snapshot
+    from rlseq.engine.session import Evaluation
+    from rlseq.training import Plan
+
+ENV_ID = "CartPole-v1"
+WARM_UP_STEPS = 2_000  # imports, first calls, the caches of torch
+PARTS = ("environment", "acting", "replay", "update", "evaluation")
+WORK: dict[str, dict[str, Any]] = {
+    "env": {"num_envs": 1},
+    "net": {"core": "mlp", "hidden": (256, 256), "activation": "relu"},
+    "replay": {"capacity": 100_000, "batch_size": 64},
+    "optim": {"name": "adam", "lr": 2.3e-3, "schedule": "constant", "warmup_updates": 0, "clip_norm": 10.0},
+    "engine": {"threads": 1, "device": "cpu", "amp": "off"},
+    "dqn": {
+        "gamma": 0.99,
+        "double": False,
+        "loss": "huber",
+        "target_update": "hard",
+        "target_sync_steps": 10,
+        "epsilon_start": 1.0,
+        "epsilon_end": 0.04,
+        "exploration_fraction": 0.16,
+        "learning_starts": 1_000,
+        "train_every_steps": 256,
+        "updates_per_train": 128,
+    },
+}
+OURS_ALONE = ("run", "eval")  # groups that the benchmark sets by itself
+
+
+def bench_dqn(
+    tell: Tell,
+    *,
+    repeats: int,
+    peer: Peer | None,
+    steps: int = 50_000,
+    values: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Measure the training.
+
+    Args:
+        tell: takes lines of progress.
+        repeats: how often each side trains; repeat k has seed k on both.
+        peer: the other side, or None.
+        steps: environment steps.
+        values: options of ours, as nested dicts; with a peer only such as leave the work what it is.
+
+    Returns:
+        A measurement (see `measure.measurement`) with `options`; ours with `updates` and `split`.
+
+    Raises:
+        UsageError: too few steps, or options that would make it other work.
+        RlseqError: the sides did not do as many steps and updates.
+    """
+    require("torch", "the benchmark of training")
+    require("tensorboard", "the benchmark of training")
+    values = values or {}
+    _check_values(values, peer)
+    plans = [plan_for(steps, seed, values) for seed in range(repeats)]
+    _check_steps(plans[0], steps)
+    sides = _sides(plans, peer)
+    _warm_up(plan_for(min(steps, WARM_UP_STEPS), 0, values), peer, tell)
+    timings = alternate(sides, repeats, tell)
+    ours, theirs = timings["rlseq"], timings[peer.name] if peer is not None else None
+    if peer is not None and theirs is not None:
+        check_same_work(ours, theirs, peer.name)
+        tell(f"the same work: {ours[0].steps} steps and {ours[0].updates} updates a repeat, on both sides")
+    tell("one more run of ours, with timers: where the time goes")
+    split = split_ours(plans[0])
+    other = {"name": peer.name, "version": peer.version()} if peer is not None else None
+    what = f"DQN on {ENV_ID}, {ours[0].steps} steps and {ours[0].updates} updates, one thread"
+    result = measurement(what, ours, theirs, other)
+    result["ours"] |= {"updates": ours[0].updates, "split": split}
+    if theirs is not None:
+        result["peer"] |= {"updates": theirs[0].updates}
+    return {**result, "options": msgspec.to_builtins(plans[0].options)}
+
+
+def _sides(plans: Sequence[Plan], peer: Peer | None) -> dict[str, Side]:
+    sides: dict[str, Side] = {"rlseq": lambda seed: train_ours(plans[seed])}
+    if peer is not None:
+        sides[peer.name] = lambda seed: _train_peer(peer, plans[seed])
+    return sides
+
+
+def _warm_up(plan: Plan, peer: Peer | None, tell: Tell) -> None:
+    tell(f"warm-up: {plan.options.run.steps} steps of each")
+    train_ours(plan)
+    if peer is not None:
+        _train_peer(peer, plan)
+
+
+def _check_values(values: Mapping[str, Any], peer: Peer | None) -> None:
+    for group, options in values.items():
+        for name in options if isinstance(options, Mapping) else ():
+            if group in OURS_ALONE or (group, name) == ("env", "id"):
+                raise UsageError(
+                    f"--set {group}.{name}: bench dqn sets it by itself; it has --steps and --repeats, and evaluates "
+                    "nothing."
+                )
+            if peer is not None and name in WORK.get(group, {}):
+                raise UsageError(
+                    f"--set {group}.{name}: it belongs to the work that {peer.name} does too. Leave it out, or measure "
+                    "ours alone with --peer none."
+                )
+
+
+def _check_steps(plan: Plan, steps: int) -> None:
+    o = plan.options.dqn
+    first = -(-max(o.learning_starts, 1) // o.train_every_steps) * o.train_every_steps
+    if steps < first:
+        raise UsageError(f"--steps {steps}: the first updates come at step {first}; give at least --steps {first}.")
+
+
+def plan_for(steps: int, seed: int, values: Mapping[str, Any]) -> Plan:
+    """Our training of that many steps, rounded up to whole bursts, with nothing due before its end."""
+    from rlseq.training import plan_training
+
+    tree: dict[str, Any] = {}
+    merge_into(tree, WORK)
+    merge_into(tree, values)
+    plan = plan_training("dqn", ENV_ID, "none", tree, (), None, {}, "command line")
+    every = plan.options.dqn.train_every_steps
+    whole = -(-steps // every) * every
+    run = msgspec.structs.replace(
+        plan.options.run,
+        steps=whole,
+        horizon=steps,
+        seed=seed,
+        log_every=whole + 1,
+        checkpoint_every=whole + 1,
+        keep=1,
+    )
+    evaluation = msgspec.structs.replace(plan.options.eval, every=whole + 1)
+    return plan._replace(options=msgspec.structs.replace(plan.options, run=run, eval=evaluation))
+
+
+def _train_peer(peer: Peer, plan: Plan) -> Timing:
+    """With as many threads of torch as ours."""
+    from rlseq.engine.device import cpu_threads
+
+    with cpu_threads(plan.options.engine.threads):
+        return peer.train_dqn(plan.options)
+
+
+class _UntilEvaluated:
+    """The trainer as the session knows it; the evaluation that ends a training only stops the clock."""
+
+    def __init__(self, trainer: DqnTrainer) -> None:
+        self._trainer = trainer
+        self.stopped = 0.0
+
+    def curves(self) -> dict[str, float]:
+        return self._trainer.curves()
+
+    def evaluate(self, should_stop: Callable[[], bool]) -> Evaluation:
+        from rlseq.engine.session import Evaluation
+
+        self.stopped = time.perf_counter()
+        return Evaluation(0.0, {})
+
+    def model(self) -> Arrays:
+        return self._trainer.model()
+
+    def snapshot(self) -> Snapshot:
+        return self._trainer.snapshot()
+
+
+def train_ours(plan: Plan, watch: Callable[[DqnTrainer], None] | None = None) -> Timing:
+    """Train in a temporary run, as `rlseq train dqn` does, and time the loop.
+
+    Args:
+        plan: from `plan_for`.
+        watch: gets the trainer before the loop begins.
+    """
+    from rlseq.dqn.train import DqnTrainer
+    from rlseq.engine.device import cpu_threads
+    from rlseq.engine.session import Session
+    from rlseq.runs import Run
+
+    options = plan.options
+    with cpu_threads(options.engine.threads), tempfile.TemporaryDirectory(prefix="rlseq-bench-") as folder:
+        trainer = DqnTrainer(options, plan.spec, plan.make)
+        try:
+            with Session(plan.algorithm, Run(Path(folder)), options.run, options.eval) as session:
+                clock = _UntilEvaluated(trainer)
+                session.begin(clock)
+                if watch is not None:
+                    watch(trainer)
+                started = time.perf_counter()
+                trainer.loop(session)
+                return Timing(clock.stopped - started, session.step, trainer.learner.update_step.updates)
+        finally:
+            trainer.close()
+
+
+def split_ours(plan: Plan) -> dict[str, Any]:
+    """One more run, slowed down a little by timers: seconds and shares of each part of the loop."""
+    stopwatch = Stopwatch(PARTS)
+
+    def watch(trainer: DqnTrainer) -> None:
+        for owner, method, part in (
+            (trainer.envs, "step", "environment"),
+            (trainer.actor, "act", "acting"),
+            (trainer.replay, "add", "replay"),
+            (trainer.replay, "sample", "replay"),
+            (trainer.learner, "burst", "update"),
+            (trainer.learner, "sync_target", "update"),
+            (trainer, "evaluate", "evaluation"),
+        ):
+            stopwatch.wrap(owner, method, part)
+
+    timing = train_ours(plan, watch)
+    return stopwatch.shares(timing.seconds)
+
+
+def check_same_work(ours: Sequence[Timing], theirs: Sequence[Timing], peer: str) -> None:
+    """Every run must have done as many environment steps and updates as every other.
+
+    Raises:
+        RlseqError: with the numbers of both.
+    """
+    a, b = {(timing.steps, timing.updates) for timing in ours}, {(timing.steps, timing.updates) for timing in theirs}
+    if a != b or len(a) != 1:
+        raise RlseqError(
+            f"not the same work, in (steps, updates): rlseq did {sorted(a)}, {peer} {sorted(b)}. Its version may count "
+            "otherwise; measure ours alone with --peer none."
+        )
