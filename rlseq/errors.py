@@ -17,6 +17,7 @@ EXTRA_OF = {
     "onnxscript": "train",
     "imageio_ffmpeg": "video",
     "PIL": "video",
+    "matplotlib": "plots",
     "Box2D": "box2d",
     "stable_baselines3": "bench",
 }
