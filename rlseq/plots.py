@@ -15,7 +15,6 @@ from rlseq.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg")
 # Okabe and Ito's colours, which the colour-blind can tell apart; dashes tell groups beyond the seventh.
@@ -92,7 +91,8 @@ def draw_curves(path: Path, series: Sequence[Series], *, title: str, tag: str, i
         axes = figure.add_subplot()
         for index, group in enumerate(series):
             _draw_group(axes, group, index, interval)
-        _label(figure, axes, title, tag)
+        _label(axes, title, tag)
+        figure.legend(loc="outside lower left", ncols=3 if len(series) == 1 else 1)
         picture = io.BytesIO()
         kind = path.suffix.lower().removeprefix(".")
         plain: dict[str, Any] = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
@@ -113,26 +113,24 @@ def _draw_group(axes: Axes, group: Series, index: int, interval: bool) -> None:
         axes.fill_between(
             common.steps, common.lowest, common.highest, color=colour, alpha=0.15, linewidth=0, label=label
         )
-    limits = axes.get_ylim()
     if interval and common.half_width is not None:
-        low, high = common.mean - common.half_width, common.mean + common.half_width
-        axes.fill_between(
-            common.steps, low, high, color=colour, alpha=0.28, linewidth=0, label="95 % interval of the mean"
-        )
+        limits = axes.get_ylim()
+        edges = np.stack([common.mean - common.half_width, common.mean + common.half_width], axis=1)  # [P, 2]
+        lines = axes.plot(common.steps, edges, color=colour, linestyle=(0, (4, 2)), linewidth=0.9)
+        lines[0].set_label("95 % interval of the mean")
         axes.set_ylim(limits)  # the interval of few runs is far wider than anything they did
     axes.plot(common.steps, common.mean, linewidth=1.8, label=group.label, **look)
 
 
-def _label(figure: Figure, axes: Axes, title: str, tag: str) -> None:
+def _label(axes: Axes, title: str, tag: str) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axes.set_title(title, loc="left", fontsize=10.0)
     axes.set_xlabel("environment steps")
     axes.set_ylabel(AXIS.get(tag, tag))
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))
     axes.set_xlim(left=0)
-    figure.legend(loc="outside lower left", ncols=1 if len(axes.lines) > 1 else 3)
 
 
 def thousands(steps: float) -> str:
