@@ -6,7 +6,7 @@ import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -33,6 +33,13 @@ KEPT = (
 )
 
 
+class Card(NamedTuple):
+    """A card as it was written: where, and what its `card.json` holds."""
+
+    folder: Path
+    data: dict[str, Any]
+
+
 class Baseline(msgspec.Struct, forbid_unknown_fields=True):
     """A result to hold the agent's against: texts, as the card shows them."""
 
@@ -56,7 +63,7 @@ def make_card(
     command: str,
     watch: Watch,
     note: Callable[[str], None],
-) -> dict[str, Any]:
+) -> Card:
     """Train a shipped recipe over seeds, and write `card.md`, `card.json`, `curve.png` and `policy.onnx`.
 
     Args:
@@ -68,9 +75,6 @@ def make_card(
         baselines: a JSON file, `{"baselines": [{"what": ..., "result": ..., "source": ...}]}`.
         command: what the card says prints it again.
         watch, note: as in `train_series`.
-
-    Returns:
-        What `card.json` holds.
 
     Raises:
         UsageError: no such agent, a folder that cannot be written, or runs in the way.
@@ -97,7 +101,7 @@ def make_card(
         "recipe": agent.recipe.read_text(encoding="utf-8"),
     }
     _write(folder, data, runs)
-    return data
+    return Card(folder, data)
 
 
 def _agent(name: str) -> zoo.Agent:

@@ -10,7 +10,7 @@ def card_text(data: Mapping[str, Any]) -> str:
     """The page that goes with `card.json`.
 
     Args:
-        data: what `rlseq.card.make_card` returns and writes as `card.json`.
+        data: what `rlseq.card.make_card` writes as `card.json`.
     """
     parts = [_head(data), _seeds(data), _picture(data), *_baselines(data), _file(data), _cost(data), _again(data)]
     parts.append(f"## Recipe\n\n```toml\n{data['recipe'].strip()}\n```")

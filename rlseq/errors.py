@@ -73,6 +73,7 @@ class Interrupted(RlseqError):
 
     def __init__(self, message: str, signum: int) -> None:
         super().__init__(message)
+        self.signum = signum
         self.exit_code = 128 + signum
 
 

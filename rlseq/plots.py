@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SUFFIXES = (".png", ".svg")
+LEGEND_WIDTH = 88  # characters of a line, which is about as wide as the picture
 # Okabe and Ito's colours, which the colour-blind can tell apart; dashes tell groups beyond the seventh.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES: tuple[Any, ...] = ("-", "--", ":", "-.")
@@ -87,7 +89,8 @@ def draw_curves(path: Path, series: Sequence[Series], *, title: str, tag: str, i
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
-        figure = Figure(figsize=(7.0, 4.2 + 0.18 * max(0, len(series) - 1)), dpi=150, layout="constrained")
+        lines = sum(len(textwrap.wrap(group.label, LEGEND_WIDTH)) for group in series)
+        figure = Figure(figsize=(7.0, 4.0 + 0.18 * lines), dpi=150, layout="constrained")
         axes = figure.add_subplot()
         for index, group in enumerate(series):
             _draw_group(axes, group, index, interval)
@@ -119,7 +122,7 @@ def _draw_group(axes: Axes, group: Series, index: int, interval: bool) -> None:
         lines = axes.plot(common.steps, edges, color=colour, linestyle=(0, (4, 2)), linewidth=0.9)
         lines[0].set_label("95 % interval of the mean")
         axes.set_ylim(limits)  # the interval of few runs is far wider than anything they did
-    axes.plot(common.steps, common.mean, linewidth=1.8, label=group.label, **look)
+    axes.plot(common.steps, common.mean, linewidth=1.8, label=textwrap.fill(group.label, LEGEND_WIDTH), **look)
 
 
 def _label(axes: Axes, title: str, tag: str) -> None:

@@ -23,6 +23,7 @@ from rlseq.runs import Run, is_run, runs_folder
 CHILD = (sys.executable, "-m", "rlseq")
 SAME = ("rlseq", "commit", "python", "packages", "cpu")  # of the machine, for a run to belong to a series
 POLL_SECONDS = 0.2
+GO_ON = "The same command goes on with every seed that is not finished."
 
 Watch = Callable[[], AbstractContextManager[Callback]]
 """Shows one training, as `rlseq.cli.progress.progress` does."""
@@ -105,18 +106,13 @@ def _kept(series: Series, seed: int, run: Run) -> bool:
 def _train(series: Series, seed: int, run: Run, watch: Watch) -> None:
     from rlseq.pipeline import train
 
+    start: dict[str, Any] = {"recipe": series.recipe, "values": series.values}
+    start |= {"seed": seed, "name": series.name(seed)}
     with watch() as callback:
-        if is_run(run.path):
-            train(series.algorithm, resume=run.path, callbacks=[callback])
-        else:
-            train(
-                series.algorithm,
-                recipe=series.recipe,
-                values=series.values,
-                seed=seed,
-                name=series.name(seed),
-                callbacks=[callback],
-            )
+        try:
+            train(series.algorithm, callbacks=[callback], **({"resume": run.path} if is_run(run.path) else start))
+        except Interrupted as stop:
+            raise Interrupted(f"{stop}\n{GO_ON}", stop.signum) from None
 
 
 class _Child(NamedTuple):
@@ -144,7 +140,8 @@ def _train_side_by_side(
 
 
 def _quiet(log: IO[bytes]) -> dict[str, Any]:
-    return {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": log}
+    # In a session of its own a child never hears Ctrl-C itself: a second signal would stop it without saving.
+    return {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": log, "start_new_session": True}
 
 
 def _command(series: Series, seed: int, run: Run) -> list[str]:
@@ -177,7 +174,7 @@ def _stopping(running: list[_Child]) -> Iterator[None]:
     """Whatever ends us ends the processes too, and they save what they have."""
 
     def terminated(signum: int, frame: FrameType | None) -> None:
-        raise Interrupted("stopped; every training is saved, and the same command goes on with them.", signum)
+        raise Interrupted(f"stopped; every training is saved. {GO_ON}", signum)
 
     before = {signum: signal.signal(signum, terminated) for signum in (signal.SIGINT, signal.SIGTERM)}
     try:

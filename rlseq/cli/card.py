@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -67,7 +68,7 @@ def card(
         from rlseq.card import make_card
         from rlseq.cli.progress import progress
 
-        data = make_card(
+        made = make_card(
             name,
             seeds=chosen,
             episodes=episodes,
@@ -78,12 +79,13 @@ def card(
             watch=lambda: progress(out),
             note=out.note,
         )
+    data = made.data
     if as_json:
         write_json(data)
         return
     show_list(list(_row(data["runs"][0])), [list(_row(run).values()) for run in data["runs"]], right=("seed",))
     typer.echo()
-    show_pairs(_rows(data, folder))
+    show_pairs(_rows(data, made.folder))
 
 
 def card_seeds(text: str) -> range:
@@ -109,7 +111,7 @@ def _row(run: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _rows(data: Mapping[str, Any], folder: str | None) -> dict[str, str]:
+def _rows(data: Mapping[str, Any], folder: Path) -> dict[str, str]:
     from rlseq.card_text import score_line
 
     shipped, latency = data["shipped"], data["latency"]
@@ -119,5 +121,5 @@ def _rows(data: Mapping[str, Any], folder: str | None) -> dict[str, str]:
         "parameters",
         "latency": f"{latency['p50_us']:.1f} µs (p50), {latency['p99_us']:.1f} µs (p99), "
         f"{latency['observations_per_second']:.0f} observations/s in batches of {latency['batch']}",
-        "written": f"card.md, card.json, curve.png, policy.onnx in {folder or 'agents/' + data['name']}",
+        "written": f"card.md, card.json, curve.png, policy.onnx in {folder}",
     }
