@@ -214,7 +214,8 @@ def _mean(group: Sequence[Member], key: str) -> float | None:
 
 
 def _count(row: dict[str, Any]) -> str:
-    """`5 runs`, `1 run`, `3 of 5 runs finished`."""
+    """`5 runs`, `1 run`, `3 of 5 runs finished`; a legend does not break it over two lines."""
     total, done = row["num_runs"], row["num_finished"]
     runs = f"{total} run{'s' if total > 1 else ''}"
-    return runs if done == total else f"{runs}, unfinished" if total == 1 else f"{done} of {runs} finished"
+    text = runs if done == total else f"{runs}, unfinished" if total == 1 else f"{done} of {runs} finished"
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
