@@ -93,7 +93,7 @@ def _kept(series: Series, seed: int, run: Run) -> bool:
     if algorithm != series.algorithm:
         raise UsageError(f"{where} is a training of {algorithm}. {fix}")
     for path, (old, new) in differences(TREES[algorithm], options, wanted).items():
-        raise UsageError(f"{where} was trained with {path} = {old!r}, the recipe now says {new!r}. {fix}")
+        raise UsageError(f"{where} was trained with {path} = {old!r}, now it is {new!r}. {fix}")
     then, now = run.env(), describe_machine()
     for key in SAME:
         if then.get(key) != now[key]:
@@ -130,7 +130,7 @@ def _train_side_by_side(
         while waiting or running:
             while waiting and len(running) < jobs:
                 seed = waiting.pop(0)
-                note(f"Seed {seed} begins, as {runs[seed].path}")
+                note(f"Seed {seed} {'goes on' if is_run(runs[seed].path) else 'begins'}, as {runs[seed].path}")
                 log = tempfile.TemporaryFile()  # noqa: SIM115 - closed when its process has ended
                 running.append(_Child(seed, subprocess.Popen(_command(series, seed, runs[seed]), **_quiet(log)), log))
             time.sleep(POLL_SECONDS)
