@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import onnx
 import pytest
 
 import rlseq
-from rlseq import checkpoints, runs
+from rlseq import checkpoints, runs, training
 from rlseq.errors import CorruptFile, NewerFormat, RlseqError, UsageError
 from rlseq.files import sha256_file
 from rlseq.pipeline import evaluate, export, load, play, train
@@ -72,6 +73,21 @@ def test_a_run_holds_everything_it_promises(trained: Path) -> None:
     assert run.env().keys() >= {"commit", "packages", "command", "cpu", "cores", "python"}
     assert run.status() == "finished"
     assert [path.suffix for path in trained.glob("policy*")] == [".onnx"]  # no weights in a second file
+
+
+def test_training_scoring_and_export_are_timed_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("score_network", 0.2), ("export_network", 0.4)):
+
+        def slow(*words: Any, real: Any = getattr(training, name), seconds: float = seconds, **more: Any) -> Any:
+            time.sleep(seconds)
+            return real(*words, **more)
+
+        monkeypatch.setattr(training, name, slow)
+    begin = time.perf_counter()
+    summary = small({"run": {"steps": 60}}).summary
+    parts = [summary[f"{part}_seconds"] for part in ("training", "scoring", "export")]
+    assert parts[1] >= 0.2 and parts[2] >= 0.4
+    assert 0 < sum(parts) <= time.perf_counter() - begin
 
 
 def test_evaluate_gives_the_final_score_again(trained: Path) -> None:
