@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -76,13 +77,12 @@ def test_a_run_holds_everything_it_promises(trained: Path) -> None:
 
 
 def test_training_scoring_and_export_are_timed_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(real: Any, seconds: float, *words: Any, **more: Any) -> Any:
+        time.sleep(seconds)
+        return real(*words, **more)
+
     for name, seconds in (("score_network", 0.2), ("export_network", 0.4)):
-
-        def slow(*words: Any, real: Any = getattr(training, name), seconds: float = seconds, **more: Any) -> Any:
-            time.sleep(seconds)
-            return real(*words, **more)
-
-        monkeypatch.setattr(training, name, slow)
+        monkeypatch.setattr(training, name, functools.partial(slow, getattr(training, name), seconds))
     begin = time.perf_counter()
     summary = small({"run": {"steps": 60}}).summary
     parts = [summary[f"{part}_seconds"] for part in ("training", "scoring", "export")]
