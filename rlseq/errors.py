@@ -17,6 +17,7 @@ EXTRA_OF = {
     "onnxscript": "train",
     "imageio_ffmpeg": "video",
     "PIL": "video",
+    "matplotlib": "plots",
     "Box2D": "box2d",
     "stable_baselines3": "bench",
 }
@@ -72,6 +73,7 @@ class Interrupted(RlseqError):
 
     def __init__(self, message: str, signum: int) -> None:
         super().__init__(message)
+        self.signum = signum
         self.exit_code = 128 + signum
 
 

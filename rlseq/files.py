@@ -99,12 +99,16 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], None]) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically. NaN and infinities are refused: they are no JSON."""
-    data = (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
-    write_atomic(path, lambda file: _write_all(file, data))
+    write_bytes(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
 
 
-def _write_all(file: IO[bytes], data: bytes) -> None:
-    file.write(data)
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a whole file, atomically."""
+
+    def write(file: IO[bytes]) -> None:
+        file.write(data)
+
+    write_atomic(path, write)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from rlseq.version import __version__
 
+RESULTS = ":(exclude)rlseq/bench/results.json"
 PACKAGES = ("numpy", "gymnasium", "torch", "onnx", "onnxruntime")
 
 
@@ -38,13 +39,17 @@ def _version(package: str) -> str | None:
 
 
 def commit() -> str | None:
-    """The commit of the source tree, with `+changes` if files differ from it; None outside a repository."""
+    """The commit of the source tree, with `+changes` if the code differs from it; None outside a repository.
+
+    Only the package and its requirements count: what a card writes beside the recipes, or a word in a document, does
+    not change a result, and the recipe itself stands in every run.
+    """
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():
         return None
     try:
         head = _git(root, "rev-parse", "--short=10", "HEAD")
-        changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+        changed = _git(root, "status", "--porcelain", "--", "rlseq", "pyproject.toml", RESULTS)
     except (OSError, subprocess.SubprocessError):
         return None
     return head + ("+changes" if changed else "")

@@ -217,9 +217,11 @@ def _tell_start(plan: Plan, trainer: DqnTrainer, session: Session, run: runs.Run
 
 def _finish(plan: Plan, trainer: DqnTrainer, session: Session, run: runs.Run) -> dict[str, Any]:
     """Score and export the best weights, write the summary."""
+    trained = session.seconds
     checkpoint = run.checkpoint("best")
     net = load_network(plan.options, plan.spec, checkpoint)
     score = score_network(net, plan.spec, plan.make, plan.options)
+    scored = session.seconds
     spec = spec_with(plan.spec, run, checkpoint, score)
     parity = export_network(net, spec, run.policy, plan.make)
     assert session.best is not None, "the last step is always evaluated"
@@ -232,7 +234,9 @@ def _finish(plan: Plan, trainer: DqnTrainer, session: Session, run: runs.Run) ->
         "stopped": session.stopped,
         "best_step": session.best.step,
         "best_evaluation": session.best.score,
-        "training_seconds": round(session.seconds, 3),
+        "training_seconds": round(trained, 3),  # with its evaluations and checkpoints
+        "scoring_seconds": round(scored - trained, 3),
+        "export_seconds": round(session.seconds - scored, 3),
         **policy_record(run, checkpoint, parity),
     }
     session.log.hparams(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import onnx
 import pytest
 
 import rlseq
-from rlseq import checkpoints, runs
+from rlseq import checkpoints, runs, training
 from rlseq.errors import CorruptFile, NewerFormat, RlseqError, UsageError
 from rlseq.files import sha256_file
 from rlseq.pipeline import evaluate, export, load, play, train
@@ -72,6 +74,20 @@ def test_a_run_holds_everything_it_promises(trained: Path) -> None:
     assert run.env().keys() >= {"commit", "packages", "command", "cpu", "cores", "python"}
     assert run.status() == "finished"
     assert [path.suffix for path in trained.glob("policy*")] == [".onnx"]  # no weights in a second file
+
+
+def test_training_scoring_and_export_are_timed_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(real: Any, seconds: float, *words: Any, **more: Any) -> Any:
+        time.sleep(seconds)
+        return real(*words, **more)
+
+    for name, seconds in (("score_network", 0.2), ("export_network", 0.4)):
+        monkeypatch.setattr(training, name, functools.partial(slow, getattr(training, name), seconds))
+    begin = time.perf_counter()
+    summary = small({"run": {"steps": 60}}).summary
+    parts = [summary[f"{part}_seconds"] for part in ("training", "scoring", "export")]
+    assert parts[1] >= 0.2 and parts[2] >= 0.4
+    assert 0 < sum(parts) <= time.perf_counter() - begin
 
 
 def test_evaluate_gives_the_final_score_again(trained: Path) -> None:

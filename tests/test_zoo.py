@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from rlseq import zoo
+from rlseq.card_text import card_text
 from rlseq.errors import UsageError
+from rlseq.files import read_json, sha256_file
 from rlseq.recipe import read_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -65,6 +67,18 @@ def test_a_broken_recipe_is_named(agents: Path) -> None:
     (agents / "acrobot-dqn" / "recipe.toml").write_text("algorithm =")
     with pytest.raises(UsageError, match=r"recipe acrobot-dqn: .*recipe.toml is not valid TOML"):
         zoo.recipe_for("CartPole-v1", "dqn")
+
+
+def test_every_card_is_what_its_numbers_say_and_describes_the_policy_beside_it() -> None:
+    for agent in zoo.agents().values():
+        numbers = agent.card.with_suffix(".json")
+        assert agent.card.exists() == numbers.exists()
+        if numbers.exists():
+            data = read_json(numbers)
+            assert agent.card.read_text(encoding="utf-8") == card_text(data)
+            assert data["recipe"] == agent.recipe.read_text(encoding="utf-8")
+            assert data["shipped"]["sha256"] == sha256_file(agent.policy)
+            assert (agent.folder / "curve.png").is_file()
 
 
 def test_every_shipped_agent_has_a_policy_and_is_found_by_its_environment() -> None:

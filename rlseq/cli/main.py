@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rlseq.cli import bench, board, export, inspect, listing, options, play, train
+from rlseq.cli import bench, board, card, compare, export, inspect, listing, options, play, train
 from rlseq.cli.output import say, write_json
 from rlseq.errors import Interrupted, RlseqError
 
@@ -168,8 +168,10 @@ app.command("eval")(play.evaluate)
 app.command("play")(play.play)
 app.command("export")(export.export)
 app.command("info")(inspect.info)
+app.command("compare")(compare.compare)
 app.command("list")(listing.list_all)
 app.command("options")(options.show)
+app.command("card")(card.card)
 app.command("board")(board.board)
 app.command("bench")(bench.bench)
 

@@ -47,6 +47,13 @@ def complete_recipe(incomplete: str) -> list[str]:
     return [name for name in ("auto", "none", *agents()) if name.startswith(incomplete)]
 
 
+def complete_agent(incomplete: str) -> list[str]:
+    """The shipped agents."""
+    from rlseq.zoo import agents
+
+    return [name for name in agents() if name.startswith(incomplete)]
+
+
 def checked_checkpoint(value: str) -> str:
     """`best`, `last` or a step."""
     if value not in ("best", "last") and not value.isdecimal():

@@ -14,7 +14,10 @@ from tests import graphs
 from tests.cli.test_inspect import make_run
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("torch", "gymnasium", "onnxruntime", "onnx", "tensorboard", "numpy", "msgspec", "safetensors", "rich.console")
+HEAVY = (
+    *("torch", "gymnasium", "onnxruntime", "onnx", "tensorboard", "matplotlib", "numpy", "msgspec", "safetensors"),
+    "rich.console",
+)
 RUN = "import sys; from rlseq.cli.main import main; sys.argv[0] = 'rlseq'; main()"
 BLOCKED = """
 import sys
@@ -95,6 +98,8 @@ def test_torch_is_not_imported(workplace: Path, words: str) -> None:
         ("export mine", "exporting needs the package onnx"),
         ("board", "the board needs the package tensorboard"),
         ("bench dqn --peer none", "the benchmark of training needs the package torch"),
+        ("compare mine", "reading a run's curves needs the package tensorboard"),
+        ("card cartpole-dqn", "making a card needs the package torch"),
     ],
 )
 def test_what_needs_the_extra_says_so(workplace: Path, words: str, message: str) -> None:

@@ -20,7 +20,7 @@ from rlseq.version import __version__
 from tests.cli.conftest import Cli, failed, only_json
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ("train dqn", "eval", "play", "export", "info", "list", "options", "board", "bench")
+COMMANDS = ("train dqn", "eval", "play", "export", "info", "compare", "list", "options", "card", "board", "bench")
 EVAL = {"mean_return": 1.0, "std_return": 0.0, "min_return": 1.0, "max_return": 1.0, "episodes": 1, "mean_length": 1.0}
 
 
@@ -65,7 +65,7 @@ def test_the_examples_of_the_help_are_valid(words: list[str]) -> None:
 
 def test_the_order_of_the_commands(cli: Cli) -> None:
     listed = [line[2:].split()[0] for line in cli("-h").stdout.splitlines() if re.match("│ [a-z]", line)]
-    assert listed == ["train", "eval", "play", "export", "info", "list", "options", "board", "bench"]
+    assert listed == ["train", "eval", "play", "export", "info", "compare", "list", "options", "card", "board", "bench"]
 
 
 def test_version(cli: Cli) -> None:
@@ -93,6 +93,9 @@ def test_a_command_is_needed(cli: Cli, words: tuple[str, ...]) -> None:
         ("play --episode 3", "--episodes"),
         ("board --port 99999", "Invalid value for '--port'"),
         ("list everything", "everything"),
+        ("compare", "Missing argument 'RUN'"),
+        ("card", "Missing argument 'NAME'"),
+        ("card mine --jobs 0", "Invalid value for '--jobs'"),
         ("train dqn A B", "unexpected extra argument"),
         ("train dqn --device gpu", "(typed: gpu)"),
     ],
@@ -230,3 +233,6 @@ def test_completion(tmp_path: Path) -> None:
     assert complete("rlseq train dqn CartPole-v") == ["CartPole-v0", "CartPole-v1"]
     assert complete("rlseq options optim.beta") == ["optim.beta1", "optim.beta2"]
     assert complete("rlseq play --render m") == ["mp4"]
+    assert complete("rlseq compare my-run m") == ["my-run"]
+    assert complete("rlseq compare my-run --tag eval/") == ["eval/return_mean", "eval/return_std"]
+    assert complete("rlseq card cart") == ["cartpole-dqn"]

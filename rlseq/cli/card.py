@@ -1,0 +1,125 @@
+"""`rlseq card`: a shipped agent trained over seeds, measured, and written down."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rlseq.cli.output import Output, duration, number, show_list, show_pairs, size, write_json
+from rlseq.cli.params import Json, Quiet, complete_agent
+from rlseq.cli.train import parse_seeds
+from rlseq.errors import UsageError
+
+
+def card(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A shipped agent with a recipe.", autocompletion=complete_agent)
+    ],
+    seeds: Annotated[
+        str, typer.Option("--seeds", metavar="N|A:B", help="The seeds 0 to N-1, or A to B-1: one training each.")
+    ] = "10",
+    episodes: Annotated[
+        int | None,
+        typer.Option("--episodes", min=1, help="Episodes of each final score.", show_default="the recipe's, or 100"),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, help="Trainings at the same time; they share the processor.")
+    ] = 1,
+    folder: Annotated[
+        str | None,
+        typer.Option("--out", metavar="FOLDER", help="Write into this folder.", show_default="the agent's own"),
+    ] = None,
+    baselines: Annotated[
+        str | None,
+        typer.Option(
+            "--baselines",
+            metavar="FILE",
+            help='Results to show beside it: JSON, {"baselines": [{"what", "result", "source"}]}, all of them texts.',
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a shipped recipe over seeds, and write the agent's card.
+
+    The runs are card-NAME-s0, card-NAME-s1, ... in the runs folder. Stopped, the
+    same command goes on: finished runs of the same code and options are kept,
+    interrupted ones resumed. Then card.md, card.json, curve.png and policy.onnx
+    are written into agents/NAME; the policy is that of the median run.
+
+    Examples:
+
+      rlseq card cartpole-dqn
+      rlseq card cartpole-dqn --seeds 0:5 --jobs 2
+      rlseq card cartpole-dqn --seeds 3 --episodes 20 --out trial --json
+    """
+    out = Output(as_json, quiet)
+    chosen = card_seeds(seeds)
+    words = ["rlseq", "card", name, "--seeds", f"{chosen.start}:{chosen.stop}"]
+    words += [] if episodes is None else ["--episodes", str(episodes)]
+    words += [] if jobs == 1 else ["--jobs", str(jobs)]
+    words += [] if baselines is None else ["--baselines", baselines]
+    with out.working():
+        from rlseq.card import make_card
+        from rlseq.cli.progress import progress
+
+        made = make_card(
+            name,
+            seeds=chosen,
+            episodes=episodes,
+            jobs=jobs,
+            out=folder,
+            baselines=baselines,
+            command=shlex.join(words),
+            watch=lambda: progress(out),
+            note=out.note,
+        )
+    data = made.data
+    if as_json:
+        write_json(data)
+        return
+    show_list(list(_row(data["runs"][0])), [list(_row(run).values()) for run in data["runs"]], right=("seed",))
+    typer.echo()
+    show_pairs(_rows(data, made.folder))
+
+
+def card_seeds(text: str) -> range:
+    """`10` as the seeds 0 to 9, `3:6` as 3, 4, 5.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if ":" in text:
+        return parse_seeds(text, None, None)
+    if not text.isdecimal() or int(text[:20]) == 0:
+        raise UsageError(f"--seeds {text}: write how many (--seeds 10), or A:B for the seeds A to B-1.")
+    return parse_seeds(f"0:{text}", None, None)
+
+
+def _row(run: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "seed": str(run["seed"]),
+        "score": f"{number(run['mean_return'])} ± {number(run['std_return'])}",
+        "best step": str(run["best_step"]),
+        "training": duration(run["training_seconds"]),
+        "run": run["run"],
+    }
+
+
+def _rows(data: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    from rlseq.card_text import score_line
+
+    shipped, latency = data["shipped"], data["latency"]
+    return {
+        "mean return": score_line(data["score"]),
+        "shipped": f"seed {shipped['seed']}, the median run: {size(shipped['bytes'])}, {shipped['parameters']} "
+        "parameters",
+        "latency": f"{latency['p50_us']:.1f} µs (p50), {latency['p99_us']:.1f} µs (p99), "
+        f"{latency['observations_per_second']:.0f} observations/s in batches of {latency['batch']}",
+        "written": f"card.md, card.json, curve.png, policy.onnx in {folder}",
+    }
