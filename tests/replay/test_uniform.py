@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import deque
 from typing import Any
 
@@ -252,3 +254,31 @@ def test_memory_is_refused_at_the_last_byte_and_before_it_is_taken(
     monkeypatch.setattr(np, "zeros", lambda *_, **__: pytest.fail("allocated"))
     with pytest.raises(UsageError, match=r"a replay of 1000 transitions.*make replay\.capacity smaller"):
         UniformReplay(1000, LEAVES)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+def test_a_full_replay_takes_what_was_printed() -> None:
+    """Within 5 %: measured as the growth of a process's resident memory while a replay is filled."""
+    script = """
+import os, sys
+import numpy as np
+from rlseq.replay.uniform import UniformReplay, replay_bytes
+from rlseq.spec import Leaf
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+leaves, rows, blocks = (Leaf(name="obs", shape=(24,)), Leaf(name="map", shape=(8, 8), dtype="uint8")), 1000, 300
+obs = tuple(np.ones((rows, *leaf.shape), leaf.dtype) for leaf in leaves)
+flat = [np.ones(rows, kind) for kind in ("int64", "float32", "float32")]
+before = resident()
+replay = UniformReplay(rows * blocks, leaves)
+for _ in range(blocks):
+    replay.add(obs, *flat, obs)
+print(replay_bytes(rows * blocks, leaves), resident() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    printed, taken = map(int, done.stdout.split())
+    assert printed == 300_000 * (2 * (24 * 4 + 64) + 16)
+    assert taken == pytest.approx(printed, rel=0.05)
