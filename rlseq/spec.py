@@ -247,6 +247,9 @@ def _holds(dtype: np.dtype, array: np.ndarray, result: np.ndarray) -> bool:
     return bounds.min <= int(array.min()) and int(array.max()) <= bounds.max
 
 
+FEW = 16  # numbers that Python adds quicker (0.4 us) than numpy is called (0.75)
+
+
 def check_finite(array: np.ndarray, leaf: Leaf) -> None:
     """Refuse an observation from which no network computes a number.
 
@@ -254,8 +257,8 @@ def check_finite(array: np.ndarray, leaf: Leaf) -> None:
         RlseqError: NaN or infinity, named.
     """
     flat = array.ravel()
-    square = np.vdot(flat, flat)  # finite only if every number is, and quicker than looking at each one
-    if math.isfinite(square) or np.isfinite(flat).all():
+    # Either is finite only if every number is, and quicker than looking at each one.
+    if math.isfinite(sum(flat.tolist()) if flat.size <= FEW else np.vdot(flat, flat)) or np.isfinite(flat).all():
         return
     what = "NaN" if np.isnan(flat).any() else "infinity"
     raise RlseqError(f"{leaf.name} holds {what}; the policy cannot act on it. Mend the environment's observation.")

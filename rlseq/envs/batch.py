@@ -35,7 +35,7 @@ class Episode(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What one step of N environments gave; the arrays are overwritten by the next step.
+    """What one step of N environments gave; the arrays are overwritten by the next step, and some of them are one.
 
     Attributes:
         obs: leaves `[N, ...]` that the actions answered.
@@ -89,8 +89,9 @@ class EnvBatch:
         self.reward = np.zeros(num_envs, np.float32)
         self._returns = [0.0] * num_envs
         self._actions: list[list[int]] = [[] for _ in range(num_envs)]
-        self.obs, self._spare, self._next_obs = (self._new_leaves() for _ in range(3))
+        self.obs, self._spare, self._last = (self._new_leaves() for _ in range(3))
         self._dtypes = tuple(array.dtype for array in self.obs)
+        self._floats = [(k, leaf) for k, leaf in enumerate(self._leaves) if self._dtypes[k].kind == "f"]
         self._terminated, self._truncated = np.zeros(num_envs, np.bool_), np.zeros(num_envs, np.bool_)
         for i in range(num_envs):
             self._begin(i, self.obs)
@@ -127,9 +128,8 @@ class EnvBatch:
 
     def _check_finite(self, arrays: tuple[np.ndarray, ...]) -> None:
         """Of all environments at once: a look at a small array costs what a call does."""
-        for leaf, array in zip(self._leaves, arrays, strict=True):
-            if array.dtype.kind == "f":
-                check_finite(array, leaf)
+        for k, leaf in self._floats:
+            check_finite(arrays[k], leaf)
 
     def _failure(self, i: int, error: BaseException, call: str) -> RlseqError:
         if isinstance(error, RlseqError):
@@ -141,7 +141,7 @@ class EnvBatch:
 
     def step(self, actions: np.ndarray) -> Step:
         """Apply actions `[N]` (indices from 0) to the active environments; a finished one begins its next episode."""
-        before, after, next_obs = self.obs, self._spare, self._next_obs
+        before, after, next_obs = self.obs, self._spare, self._spare
         finished = []
         for i, action in enumerate(actions.tolist()):
             if not self.active[i]:
@@ -159,16 +159,18 @@ class EnvBatch:
             self.reward[i] = reward
             self._terminated[i] = terminated
             self._truncated[i] = truncated and not terminated
-            self._write(observation, next_obs, i)
+            self._write(observation, after, i)
             if terminated or truncated:
                 finished.append(Episode(i, int(self.episode[i]), self._returns[i], len(self._actions[i])))
             else:
                 self.first[i] = False
-        self._check_finite(next_obs)
-        for new, old in zip(after, next_obs, strict=True):
-            new[...] = old
-        for episode in finished:
-            self._begin(episode.env, after)
+        self._check_finite(after)
+        if finished:  # only then do the last observations and the next ones differ
+            next_obs = self._last
+            for last, new in zip(next_obs, after, strict=True):
+                last[...] = new
+            for episode in finished:
+                self._begin(episode.env, after)
         self.obs, self._spare = after, before
         return Step(before, next_obs, self.reward, self._terminated, self._truncated, finished)
 

@@ -15,6 +15,7 @@ from rlseq.player.foreign import foreign_spec, typed_env
 from rlseq.player.graph import Q_VALUES, Graph, check_ports, check_spec, first_line, head_of, new_state, open_graph
 from rlseq.player.onnx_file import OnnxFile, read_onnx_file
 from rlseq.spec import (
+    FEW,
     FORMAT_KEY,
     SPEC_FORMAT,
     SPEC_KEY,
@@ -45,7 +46,8 @@ class OnnxPolicy(Policy[np.ndarray]):
     def __init__(self, path: Path, spec: PolicySpec, graph: Graph) -> None:
         self.path = path
         self.spec = spec
-        self._run_graph = graph.session.run
+        # What `session.run` calls after it has looked for missing inputs (1.2 us), of which there are none here.
+        self._run_graph = getattr(graph.session, "_sess", graph.session).run
         self._leaves = tuple(
             (leaf.name, np.dtype(leaf.dtype), leaf.shape, np.dtype(leaf.dtype).kind == "f", leaf)
             for leaf in spec.observation
@@ -83,7 +85,7 @@ class OnnxPolicy(Policy[np.ndarray]):
         if self._state:
             self._feed_state(feed, state, step.first, batch)
         results = self._run(self._outputs, feed, batch)
-        return self._actions(results[0], batch), tuple(results[1:])
+        return self._actions(results[0], batch), tuple(results[1:]) if self._state else ()
 
     def q_values(self, leaves: Sequence[Any], state: tuple[np.ndarray, ...] = ()) -> np.ndarray:
         """Action values `[B, n]` of observations `[B, *leaf.shape]` (and the state that belongs to them).
@@ -119,7 +121,8 @@ class OnnxPolicy(Policy[np.ndarray]):
             raise RlseqError(f"{self.path} takes {len(self._leaves)} arrays of observations, {len(obs)} were given.")
         feed = {}
         batch = -1
-        for (name, dtype, shape, is_float, leaf), value in zip(self._leaves, obs, strict=True):
+        for k, (name, dtype, shape, is_float, leaf) in enumerate(self._leaves):
+            value = obs[k]
             if type(value) is not np.ndarray or value.dtype != dtype or value.shape[1:] != shape or not value.shape:
                 value = _converted(value, leaf)
             if is_float and _has_nan(value):
@@ -155,7 +158,7 @@ class OnnxPolicy(Policy[np.ndarray]):
 
     def _run(self, outputs: list[str], feed: dict[str, np.ndarray], batch: int) -> list[np.ndarray]:
         try:
-            return self._run_graph(outputs, feed)
+            return self._run_graph(outputs, feed, None)
         except Exception as error:  # ONNX Runtime's exceptions have no common base but this
             if self._fixed_batch is not None and batch != self._fixed_batch:
                 raise RlseqError(
@@ -188,7 +191,10 @@ class OnnxPolicy(Policy[np.ndarray]):
 
 
 def _has_nan(values: np.ndarray) -> bool:
-    """Whether floats hold NaN. A dot product with itself is NaN just then (0.5 us; `isnan().any()` takes 1.4)."""
+    """Whether floats hold NaN: quicker than looking at each one (1.4 us) are sums (0.4) and dot products (0.75)."""
+    if values.size <= FEW:
+        total = sum(values.ravel().tolist())
+        return total != total and bool(np.isnan(values).any())  # infinity less infinity is NaN too
     if values.size <= SMALL and values.dtype != np.float16:
         square = np.vdot(values, values)
         return bool(square != square)
