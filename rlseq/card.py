@@ -85,6 +85,9 @@ def make_card(
     agent = _agent(name)
     folder = _writable(agent, out)
     others = [] if baselines is None else _baselines(Path(baselines))
+    machine = {key: value for key, value in describe_machine().items() if key != "command"}
+    if "+" in str(machine["commit"]):
+        note("The code has uncommitted changes, and the card will say so; commit them for one that can be made again.")
     algorithm = read_recipe(agent.recipe, name).algorithm
     values = {} if episodes is None else {"eval": {"final_episodes": episodes}}
     series = Series(algorithm, name, seeds, values, f"card-{name}")
@@ -96,7 +99,7 @@ def make_card(
         "command": command,
         **_measured(runs),
         "jobs": jobs,
-        "machine": {key: value for key, value in describe_machine().items() if key != "command"},
+        "machine": machine,
         "baselines": msgspec.to_builtins(others),
         "recipe": agent.recipe.read_text(encoding="utf-8"),
     }

@@ -68,8 +68,9 @@ def train_series(series: Series, *, jobs: int, watch: Watch, note: Callable[[str
     """
     runs = {seed: Run(runs_folder() / series.name(seed)) for seed in series.seeds}
     missing = [seed for seed, run in runs.items() if not _kept(series, seed, run)]
-    for seed in runs.keys() - set(missing):
-        note(f"Seed {seed}: {runs[seed].path} is finished, and is kept.")
+    for seed, run in runs.items():
+        if seed not in missing:
+            note(f"Seed {seed}: {run.path} is finished, and is kept.")
     if jobs == 1:
         for count, seed in enumerate(missing, 1):
             note(f"\nSeed {seed} (training {count} of {len(missing)})")

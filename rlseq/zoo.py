@@ -1,4 +1,5 @@
-"""The shipped agents: `agents/<env>-<algorithm>/` with `recipe.toml`, `policy.onnx` and `card.md`.
+"""The shipped agents: `agents/<env>-<algorithm>/` with `recipe.toml`, and what `rlseq card` makes of it: `policy.onnx`,
+`card.md`, `card.json` and `curve.png`.
 
 The wheel carries them as data beside the code (`rlseq/_agents`); an editable install reads them where they stand.
 """

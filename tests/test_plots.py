@@ -36,7 +36,7 @@ def texts(path: Path) -> list[str]:
 def test_the_same_data_give_the_same_file(tmp_path: Path, name: str) -> None:
     draw_curves(tmp_path / name, [series()], title=TITLE, tag=TAG, interval=True)
     first = (tmp_path / name).read_bytes()
-    with matplotlib.rc_context({"axes.grid": False, "font.size": 40.0}):
+    with matplotlib.rc_context({"axes.facecolor": "red", "font.size": 40.0}):
         draw_curves(tmp_path / name, [series()], title=TITLE, tag=TAG, interval=True)
         assert matplotlib.rcParams["font.size"] == 40.0
     assert (tmp_path / name).read_bytes() == first
@@ -85,13 +85,24 @@ def test_a_long_name_is_folded(tmp_path: Path) -> None:
     assert max(map(len, lines)) <= LEGEND_WIDTH
 
 
-def test_runs_of_different_lengths_and_without_a_common_step(tmp_path: Path) -> None:
-    long, short, none = Curve(STEPS, STEPS / 10), Curve(STEPS[:4], STEPS[:4] / 20), Curve(STEPS[:0], STEPS[:0] / 1)
-    sizes = []
-    for curves in ([long], [long, short], [long, none]):
+def test_what_one_run_has_beyond_the_others_is_a_thin_line(tmp_path: Path) -> None:
+    long, short = Curve(STEPS, STEPS / 10), Curve(STEPS[:4], STEPS[:4] / 20)
+
+    def blue_on_the_right(*curves: Curve) -> int:
         draw_curves(tmp_path / "a.png", [Series("runs", curves)], title=TITLE, tag=TAG, interval=True)
-        sizes.append((tmp_path / "a.png").stat().st_size)
-    assert len(set(sizes)) == 3
+        with Image.open(tmp_path / "a.png") as image:
+            pixels = np.asarray(image.convert("RGB")).astype(int)
+        right = pixels[:500, 700:]  # above the legend, beyond the fifth of eight evaluations
+        return int((right[..., 2] - right[..., 0] > 60).sum())
+
+    thick, thin = blue_on_the_right(long), blue_on_the_right(long, short)
+    assert 100 < thin < 0.7 * thick
+
+
+def test_runs_without_a_common_step_are_drawn_each_for_itself(tmp_path: Path) -> None:
+    odd, even = Curve(STEPS[::2], STEPS[::2] / 10), Curve(STEPS[1::2], STEPS[1::2] / 20)
+    draw_curves(tmp_path / "a.svg", [Series("runs", [odd, even])], title=TITLE, tag=TAG, interval=True)
+    assert (tmp_path / "a.svg").read_text().count("stroke-opacity: 0.7") == 2
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a", "a.pdf"])
