@@ -71,6 +71,16 @@ def test_a_crashed_run_resumes_exactly(variant: dict[str, Any]) -> None:
     assert_same_run(whole, crashed)
 
 
+@pytest.mark.parametrize(("first", "then"), [("auto", "autograd"), ("autograd", "auto")])
+def test_a_resume_may_take_its_gradients_from_the_other_source(first: str, then: str) -> None:
+    """Closed form and autograd give the same run bit for bit, and the numbers that are logged."""
+    whole = small(name="whole").run
+    with pytest.raises(Crash):
+        small({"engine": {"gradients": first}}, name="crashed", callbacks=[crash_at(330)])
+    small({"engine": {"gradients": then}}, resume="crashed")
+    assert_same_run(whole, whole.parent / "crashed")
+
+
 def test_twice_interrupted_run_resumes_exactly() -> None:
     whole = small(name="whole").run
     with pytest.raises(Crash):
