@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from rlseq.engine.device import cpu_threads
 from rlseq.engine.flat import FlatParameters
 from rlseq.nets.config import NetOptions
 from rlseq.nets.mlp_kernel import MlpKernel, fits
@@ -32,10 +33,16 @@ SHAPES = [
 ]
 
 
+@pytest.mark.parametrize("threads", [1, 2])  # MKL chooses other code paths
 @pytest.mark.parametrize(("hidden", "features", "actions", "rows", "activation"), SHAPES)
 def test_values_and_gradients_are_autograds(
-    hidden: tuple[int, ...], features: int, actions: int, rows: int, activation: str
+    hidden: tuple[int, ...], features: int, actions: int, rows: int, activation: str, threads: int
 ) -> None:
+    with cpu_threads(threads):
+        compare(hidden, features, actions, rows, activation)
+
+
+def compare(hidden: tuple[int, ...], features: int, actions: int, rows: int, activation: str) -> None:
     net = network(hidden, activation, features, actions)
     flat = FlatParameters(net)
     kernel = MlpKernel(net, rows, with_grad=True)
