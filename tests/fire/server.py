@@ -1,0 +1,153 @@
+"""Runs the command line in forks of one process: the imports are paid once, a command then starts in milliseconds.
+
+A process of its own (`python -m tests.fire.server`), because a fork is only sound while torch has computed nothing and
+no thread runs. It reads requests and writes answers as JSON, a line each; see `tests.fire.forks`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pkgutil
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+# Imported late by what they belong to: without these each fork would import them anew.
+LATE = (
+    "gymnasium.envs.classic_control",
+    "onnxscript",
+    "rich.table",
+    "networkx",
+    "onnxscript.function_libs.torch_lib.ops",
+    "onnxscript.optimizer",
+    "onnxscript.rewriter.onnx_fusions",
+    "tensorboard.plugins.hparams.summary_v2",
+    "torch._dynamo",
+    "torch.onnx._internal.exporter._core",
+    "torch.export._trace",
+    "torch.onnx._internal.exporter._torchlib.ops",
+    "typer.testing",
+)
+STUB_PARITY = {"max_error": 0.0, "episodes": 1, "episodes_with_equal_return": 1}
+
+
+def preload() -> None:
+    """Import everything that a command may need."""
+    import rlseq
+
+    for module in pkgutil.walk_packages(rlseq.__path__, "rlseq."):
+        if module.name != "rlseq.__main__":
+            importlib.import_module(module.name)
+    for name in (*LATE, "tests.toy_envs"):
+        importlib.import_module(name)
+    import torch
+
+    from rlseq import machine
+
+    torch.set_num_threads(1)
+    machine.commit = lambda: None  # two calls of git in every run, which take longer than its training
+
+
+def stub_export(net: Any, spec: Any, path: Path, make: Any) -> dict[str, Any]:
+    """Stands in for seconds of export; it writes the file as the real one does."""
+    from rlseq.files import write_atomic
+
+    write_atomic(path, lambda file: file.write(b"stub" * 100) and None)
+    return STUB_PARITY
+
+
+def child(request: dict[str, Any]) -> NoReturn:
+    """One command, in a fork."""
+    from rlseq import training
+    from rlseq.cli import main
+
+    code = 99
+    try:
+        os.chdir(request["cwd"])
+        os.environ.update(request.get("env") or {})
+        for number, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(f"{request['log']}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        if request.get("export") == "stub":
+            training.export_network = stub_export  # type: ignore[assignment]
+        if request.get("limit") is not None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (request["limit"], request["limit"]))
+        if request.get("uid") is not None:
+            os.setgroups([])
+            os.setgid(request["uid"])
+            os.setuid(request["uid"])
+        sys.path[:0] = request.get("path") or []
+        sys.argv = ["rlseq", *request["argv"]]
+        main.main()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1 if end.code else 0
+    except BaseException:  # told to the test, which fails
+        import traceback
+
+        traceback.print_exc()
+        code = 98
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+
+
+def serve(request: dict[str, Any]) -> dict[str, Any]:
+    """Fork, send the signals, wait.
+
+    Returns:
+        `code` as the shell counts it (negative: killed by this signal), `hits`: how many signals found it running,
+        `hung`: whether it had to be killed after `timeout` seconds, `seconds`, and `rss`, its peak of memory in bytes.
+    """
+    started = time.monotonic()
+    pid = os.fork()
+    if pid == 0:
+        child(request)
+    events = [(float(delay), int(number)) for delay, number in request.get("signals") or []]
+    events.append((float(request.get("timeout", 60)), 0))
+    hits, hung, ended = 0, False, None
+    for delay, number in events:
+        ended = ended or _wait(pid, started + delay)
+        if ended is None:
+            hung = hung or number == 0
+            hits += number != 0
+            os.kill(pid, number or signal.SIGKILL)
+    if ended is None:
+        ended = os.wait4(pid, 0)
+    code = os.waitstatus_to_exitcode(ended[1])
+    rss = ended[2].ru_maxrss * 1024
+    return {"code": code, "hits": hits, "hung": hung, "seconds": time.monotonic() - started, "rss": rss}
+
+
+def _wait(pid: int, until: float) -> Any:
+    """What `os.wait4` says if the process ends before a moment, else None."""
+    while True:
+        ended = os.wait4(pid, os.WNOHANG)
+        if ended[0] == pid:
+            return ended
+        left = until - time.monotonic()
+        if left <= 0:
+            return None
+        time.sleep(min(left, 0.002))
+
+
+def main() -> None:
+    """Answer until stdin ends."""
+    preload()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    answers = os.fdopen(os.dup(1), "w")
+    print(json.dumps({"ready": True}), file=answers, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(serve(json.loads(line))), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
