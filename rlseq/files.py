@@ -77,14 +77,19 @@ def fsync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def write_atomic(path: Path, write: Callable[[IO[bytes]], None]) -> None:
+def write_atomic(path: Path, write: Callable[[IO[bytes]], None], called: Path | None = None) -> None:
     """Let `write` fill a temporary file beside `path`, then put it in place; on failure nothing is left.
+
+    Args:
+        path: the file.
+        write: gets it open.
+        called: what messages call it, if `path` is a name that the user never sees.
 
     Raises:
         RlseqError: the folder is not writable or the disk is full.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with explained(path, "write"):
+    with explained(called or path, "write"):
         try:
             with open(temporary, "wb") as file:
                 write(file)

@@ -47,11 +47,11 @@ def export_policy(
         path.parent.mkdir(parents=True, exist_ok=True)
     _sweep(path)
     try:
-        write_graph(with_spec(model, spec), candidate)
+        write_graph(with_spec(model, spec), candidate, path)
         report = check_parity(
             TorchPolicy(net, spec), load_onnx(candidate), make, seed=PARITY_SEED, fresh=spec.env.fresh
         )
-        write_graph(with_spec(model, msgspec.structs.replace(spec, parity=report)), candidate)
+        write_graph(with_spec(model, msgspec.structs.replace(spec, parity=report)), candidate, path)
         with explained(path, "write"):
             os.replace(candidate, path)
     finally:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -50,8 +51,7 @@ class Ended(NamedTuple):
 class Server:
     """A process that forks commands, one at a time."""
 
-    def __init__(self, logs: Path) -> None:
-        self._logs, self._count = logs, 0
+    def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.fire.server"],
             cwd=ROOT,
@@ -72,13 +72,9 @@ class Server:
     def __call__(self, *argv: object, cwd: Path, **request: Any) -> Ended:
         """Run `rlseq ARGV` in a folder; see `tests.fire.server.child` for what a request may hold."""
         assert self._process.stdin is not None
-        self._count += 1
-        log = self._logs / f"{id(self)}"
-        asked = {"argv": [str(word) for word in argv], "cwd": str(cwd), "log": str(log), **request}
+        asked = {"argv": [str(word) for word in argv], "cwd": str(cwd), **request}
         print(json.dumps(asked), file=self._process.stdin, flush=True)
-        answer = self._answer()
-        out, err = (Path(f"{log}.{name}").read_text(errors="replace") for name in ("out", "err"))
-        return Ended(**answer, out=out, err=err)
+        return Ended(**self._answer())
 
     def close(self) -> None:
         """End the process."""
@@ -86,11 +82,10 @@ class Server:
 
 
 @contextlib.contextmanager
-def servers(logs: Path, count: int = WORKERS) -> Iterator[SimpleQueue[Server]]:
+def servers(count: int = WORKERS) -> Iterator[SimpleQueue[Server]]:
     """Several servers, to be taken from a queue and put back."""
-    logs.mkdir(parents=True, exist_ok=True)
     pool: SimpleQueue[Server] = SimpleQueue()
-    made = [Server(logs) for _ in range(count)]
+    made = [Server() for _ in range(count)]
     for server in made:
         pool.put(server)
     try:
@@ -135,6 +130,25 @@ HERE = {"RLSEQ_RUNS": "."}
 KILL = int(signal.SIGKILL)
 
 
+def go_on(server: Server, place: Path, first: list[str], **request: Any) -> Ended:
+    """What a user does after a crash: resume, or do what the message says.
+
+    Args:
+        place: the folder with the run.
+        first: words that begin it.
+    """
+    request = {"cwd": place, "env": HERE, **request}
+    if not (place / NAME).exists():
+        return server(*first, **request)
+    ended = server(*RESUME, **request)
+    if ended.code == 2:  # stopped before it was a run: the message says what to delete
+        assert f"Delete {NAME} and start it again" in ended.message, ended.message
+        assert not list((place / NAME).glob("checkpoints/*"))
+        shutil.rmtree(place / NAME)
+        ended = server(*first, **request)
+    return ended
+
+
 def assert_same(whole: Path, other: Path) -> None:
     """Two runs of one name in different folders ended in the same state, and none of them with a file too many."""
     assert_same_run(whole, other)
@@ -157,3 +171,14 @@ def _timeless(run: runs.Run) -> dict[str, Any]:
     summary = run.summary()
     assert summary is not None
     return {key: value for key, value in summary.items() if key not in ("training_seconds", "steps_per_second")}
+
+
+def assert_intact(run: Path) -> int:
+    """Every checkpoint of a run, the replay of the last one included, is as it was written; returns how many."""
+    found = runs.Run(run).checkpoints()
+    for checkpoint in found:
+        manifest = checkpoints.read_manifest(checkpoint)
+        for file in manifest["files"]:
+            if checkpoint == found[-1] or not file.startswith(checkpoints.REPLAY):
+                checkpoints.read_arrays(checkpoint, manifest, file.removesuffix(".safetensors"))
+    return len(found)

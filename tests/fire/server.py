@@ -6,6 +6,8 @@ no thread runs. It reads requests and writes answers as JSON, a line each; see `
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import importlib
 import json
 import os
@@ -33,6 +35,7 @@ LATE = (
     "torch.onnx._internal.exporter._torchlib.ops",
     "typer.testing",
 )
+PIPE_BYTES = 1 << 20  # a command says less
 STUB_PARITY = {"max_error": 0.0, "episodes": 1, "episodes_with_equal_return": 1}
 
 
@@ -61,7 +64,20 @@ def stub_export(net: Any, spec: Any, path: Path, make: Any) -> dict[str, Any]:
     return STUB_PARITY
 
 
-def child(request: dict[str, Any]) -> NoReturn:
+def obey_permissions() -> None:
+    """Give up what lets root write where no permission is (CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, of Linux)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this process
+    sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; twice, for the upper 32 too
+    if libc.capget(header, sets):
+        raise OSError(ctypes.get_errno(), "capget")
+    for index in range(3):
+        sets[index] &= ~0b110
+    if libc.capset(header, sets):
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+def child(request: dict[str, Any], out: int, err: int) -> NoReturn:
     """One command, in a fork."""
     from rlseq import training
     from rlseq.cli import main
@@ -70,17 +86,15 @@ def child(request: dict[str, Any]) -> NoReturn:
     try:
         os.chdir(request["cwd"])
         os.environ.update(request.get("env") or {})
-        for number, name in ((1, "out"), (2, "err")):
-            os.dup2(os.open(f"{request['log']}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
         if request.get("export") == "stub":
             training.export_network = stub_export  # type: ignore[assignment]
         if request.get("limit") is not None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (request["limit"], request["limit"]))
-        if request.get("uid") is not None:
-            os.setgroups([])
-            os.setgid(request["uid"])
-            os.setuid(request["uid"])
+        if request.get("obey") and os.getuid() == 0:
+            obey_permissions()
         sys.path[:0] = request.get("path") or []
         sys.argv = ["rlseq", *request["argv"]]
         main.main()
@@ -104,13 +118,14 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
     """Fork, send the signals, wait.
 
     Returns:
-        `code` as the shell counts it (negative: killed by this signal), `hits`: how many signals found it running,
+        `code` as Python counts it (negative: killed by this signal), `out`, `err`, `hits`: how many signals found it running,
         `hung`: whether it had to be killed after `timeout` seconds, `seconds`, and `rss`, its peak of memory in bytes.
     """
+    pipes = [_pipe() for _ in range(2)]  # no files, which a limit on their size would cut
     started = time.monotonic()
     pid = os.fork()
     if pid == 0:
-        child(request)
+        child(request, pipes[0][1], pipes[1][1])
     events = [(float(delay), int(number)) for delay, number in request.get("signals") or []]
     events.append((float(request.get("timeout", 60)), 0))
     hits, hung, ended = 0, False, None
@@ -124,7 +139,22 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
         ended = os.wait4(pid, 0)
     code = os.waitstatus_to_exitcode(ended[1])
     rss = ended[2].ru_maxrss * 1024
-    return {"code": code, "hits": hits, "hung": hung, "seconds": time.monotonic() - started, "rss": rss}
+    seconds = time.monotonic() - started
+    out, err = (_drain(*pipe) for pipe in pipes)
+    return {"code": code, "out": out, "err": err, "hits": hits, "hung": hung, "seconds": seconds, "rss": rss}
+
+
+def _pipe() -> tuple[int, int]:
+    read, write = os.pipe()
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    return read, write
+
+
+def _drain(read: int, write: int) -> str:
+    os.close(write)
+    with open(read, "rb") as file:
+        return file.read().decode(errors="replace")
 
 
 def _wait(pid: int, until: float) -> Any:

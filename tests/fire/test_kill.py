@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from tests.fire.forks import HERE, KILL, NAME, RESUME, Ended, Server, assert_same, begin, in_parallel, servers
+from tests.fire.forks import HERE, KILL, NAME, RESUME, Server, assert_same, begin, go_on, in_parallel
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forks of a process")
 
@@ -43,12 +42,6 @@ class Whole(NamedTuple):
     seconds: float
 
 
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleQueue[Server]]:
-    with servers(tmp_path_factory.mktemp("logs")) as made:
-        yield made
-
-
 def moments(rng: np.random.Generator) -> list[Moment]:
     """What is killed when; the same for a seed."""
     names = list(VARIANTS)
@@ -76,20 +69,6 @@ def uninterrupted(pool: SimpleQueue[Server], folder: Path) -> dict[str, Whole]:
 
     timed = in_parallel(pool, run, [(repeat, variant) for repeat in range(2) for variant in VARIANTS])
     return dict(timed)
-
-
-def go_on(server: Server, place: Path, first: list[str], **request: Any) -> Ended:
-    """What a user does after a crash: resume, or do what the message says."""
-    request = {"cwd": place, "env": HERE, **request}
-    if not (place / NAME).exists():
-        return server(*first, **request)
-    ended = server(*RESUME, **request)
-    if ended.code == 2:  # killed before it was a run: the message says what to delete
-        assert f"Delete {NAME} and start it again" in ended.message, ended.message
-        assert not list((place / NAME).glob("checkpoints/*"))
-        shutil.rmtree(place / NAME)
-        ended = server(*first, **request)
-    return ended
 
 
 def test_a_killed_run_resumes_exactly_wherever_the_kill_struck(pool: SimpleQueue[Server], tmp_path: Path) -> None:
