@@ -86,30 +86,36 @@ def _run(plan: Plan, init_from: str | Path | None, callbacks: Sequence[Callback]
     from rlseq.engine.session import Session
     from rlseq.engine.signals import SignalReceived, StopSignals
 
-    with contextlib.ExitStack() as stack:
-        if plan.run is not None:
-            stack.enter_context(plan.run.lock())  # before anything of it is read: another process may be writing
-        manifest = _resumable(plan) if plan.run is not None else None
-        trainer = DqnTrainer(plan.options, plan.spec, plan.make)
-        stack.callback(trainer.close)
-        lineage = _initial_weights(trainer, init_from) if init_from is not None else []
-        run = plan.run or _new_run(plan, lineage, stack)
-        session = Session(plan.algorithm, run, plan.options.run, plan.options.eval, callbacks)
-        _tell_start(plan, trainer, session, run)
-        try:
+    run = plan.run
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(StopSignals(at_once=True))
+            if run is not None:
+                stack.enter_context(run.lock())  # before anything of it is read: another process may be writing
+            manifest = _resumable(plan) if run is not None else None
+            trainer = DqnTrainer(plan.options, plan.spec, plan.make)
+            stack.callback(trainer.close)
+            lineage = _initial_weights(trainer, init_from) if init_from is not None else []
+            run = run or _new_run(plan, lineage, stack)
+            session = Session(plan.algorithm, run, plan.options.run, plan.options.eval, callbacks)
+            _tell_start(plan, trainer, session, run)
             with session:
                 with session.signals:
                     _begin(plan, trainer, session, manifest)
                     trainer.loop(session)
                     session.finish()
-                with StopSignals(at_once=True):
-                    return run, _finish(plan, trainer, session, run)
-        except SignalReceived as stop:
-            raise Interrupted(
-                "stopped at once; the training is saved up to its last checkpoint. Go on with:\n"
-                f"  rlseq train {plan.algorithm} --resume {run.path}",
-                stop.signum,
-            ) from None
+                return run, _finish(plan, trainer, session, run)
+    except SignalReceived as stop:
+        raise Interrupted(_stopped_at_once(plan, run), stop.signum) from None
+
+
+def _stopped_at_once(plan: Plan, run: runs.Run | None) -> str:
+    if run is None:
+        return "stopped before the training began."
+    return (
+        "stopped at once; the training is saved up to its last checkpoint. Go on with:\n"
+        f"  rlseq train {plan.algorithm} --resume {run.path}"
+    )
 
 
 def _new_run(plan: Plan, lineage: list[dict[str, Any]], stack: contextlib.ExitStack) -> runs.Run:

@@ -78,7 +78,8 @@ class EventLog:
 
     def close(self) -> None:
         """Flush and close."""
-        self._file.close()
+        with explained(self.path, "write"):
+            self._file.close()
 
 
 class Means:

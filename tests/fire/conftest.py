@@ -7,7 +7,9 @@ from queue import SimpleQueue
 
 import pytest
 
-from tests.fire.forks import Server, servers
+pytest.register_assert_rewrite("tests.fire.forks", "tests.training")
+
+from tests.fire.forks import Server, borrowed, servers  # noqa: E402 - after it was said how to import it
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +20,5 @@ def pool() -> Iterator[SimpleQueue[Server]]:
 
 @pytest.fixture
 def server(pool: SimpleQueue[Server]) -> Iterator[Server]:
-    taken = pool.get()
-    yield taken
-    pool.put(taken)
+    with borrowed(pool) as taken:
+        yield taken

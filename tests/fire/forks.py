@@ -95,15 +95,22 @@ def servers(count: int = WORKERS) -> Iterator[SimpleQueue[Server]]:
             server.close()
 
 
+@contextlib.contextmanager
+def borrowed(pool: SimpleQueue[Server]) -> Iterator[Server]:
+    """A server for a while."""
+    server = pool.get()
+    try:
+        yield server
+    finally:
+        pool.put(server)
+
+
 def in_parallel(pool: SimpleQueue[Server], job: Any, items: Sequence[Any]) -> list[Any]:
     """`[job(server, item) for item in items]`, as many at once as there are servers."""
 
     def one(item: Any) -> Any:
-        server = pool.get()
-        try:
+        with borrowed(pool) as server:
             return job(server, item)
-        finally:
-            pool.put(server)
 
     with ThreadPoolExecutor(WORKERS) as threads:
         return list(threads.map(one, items))
@@ -149,11 +156,15 @@ def go_on(server: Server, place: Path, first: list[str], **request: Any) -> Ende
     return ended
 
 
-def assert_same(whole: Path, other: Path) -> None:
-    """Two runs of one name in different folders ended in the same state, and none of them with a file too many."""
+def assert_same(whole: Path, other: Path, *, stopped: bool = False) -> None:
+    """Two runs of one name in different folders ended in the same state, and none of them with a file too many.
+
+    Args:
+        stopped: a signal stopped the other one: it saved at that step, so other checkpoints are kept.
+    """
     assert_same_run(whole, other)
     a, b = runs.Run(whole), runs.Run(other)
-    assert _files(whole) == _files(other)
+    assert _files(whole, stopped) == _files(other, stopped)
     assert (a.config(), a.lineage(), _timeless(a)) == (b.config(), b.lineage(), _timeless(b))
     best_a, best_b = a.checkpoint("best"), b.checkpoint("best")
     assert best_a.name == best_b.name
@@ -163,8 +174,9 @@ def assert_same(whole: Path, other: Path) -> None:
         np.testing.assert_array_equal(array, arrays[name], err_msg=name, strict=True)
 
 
-def _files(run: Path) -> set[str]:
-    return {path.relative_to(run).as_posix() for path in run.rglob("*")}
+def _files(run: Path, without_checkpoints: bool) -> set[str]:
+    names = {path.relative_to(run).as_posix() for path in run.rglob("*")}
+    return {name for name in names if not (without_checkpoints and re.match("checkpoints/[0-9]", name))}
 
 
 def _timeless(run: runs.Run) -> dict[str, Any]:

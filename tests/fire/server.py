@@ -88,6 +88,7 @@ def child(request: dict[str, Any], out: int, err: int) -> NoReturn:
         os.environ.update(request.get("env") or {})
         os.dup2(out, 1)
         os.dup2(err, 2)
+        sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115 - they stay
         if request.get("export") == "stub":
             training.export_network = stub_export  # type: ignore[assignment]
         if request.get("limit") is not None:
@@ -118,8 +119,9 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
     """Fork, send the signals, wait.
 
     Returns:
-        `code` as Python counts it (negative: killed by this signal), `out`, `err`, `hits`: how many signals found it running,
-        `hung`: whether it had to be killed after `timeout` seconds, `seconds`, and `rss`, its peak of memory in bytes.
+        `code` as Python counts it (negative: killed by this signal), `out`, `err`, `hits`: how many signals found it
+        running, `hung`: whether it had to be killed after `timeout` seconds, `seconds`, and `rss`, its peak of memory
+        in bytes.
     """
     pipes = [_pipe() for _ in range(2)]  # no files, which a limit on their size would cut
     started = time.monotonic()

@@ -12,7 +12,19 @@ from queue import SimpleQueue
 
 import pytest
 
-from tests.fire.forks import HERE, NAME, RESUME, Ended, Server, assert_intact, assert_same, begin, go_on, in_parallel
+from tests.fire.forks import (
+    HERE,
+    NAME,
+    RESUME,
+    Ended,
+    Server,
+    assert_intact,
+    assert_same,
+    begin,
+    borrowed,
+    go_on,
+    in_parallel,
+)
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="limits of a fork")
 
@@ -43,9 +55,8 @@ def refused(ended: Ended, *words: str) -> str:
 @pytest.fixture(scope="module")
 def whole(pool: SimpleQueue[Server], tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("whole")
-    server = pool.get()
-    assert server(*FIRST, cwd=place, env=HERE, export="stub").code == 0
-    pool.put(server)
+    with borrowed(pool) as server:
+        assert server(*FIRST, cwd=place, env=HERE, export="stub").code == 0
     return place / NAME
 
 
@@ -53,9 +64,8 @@ def whole(pool: SimpleQueue[Server], tmp_path_factory: pytest.TempPathFactory) -
 def test_a_limit_on_file_sizes(pool: SimpleQueue[Server], tmp_path: Path, largest: str) -> None:
     first = begin("CartPole-v1", LARGEST[largest])
     (tmp_path / "whole").mkdir()
-    server = pool.get()
-    assert server(*first, cwd=tmp_path / "whole", env=HERE, export="stub").code == 0
-    pool.put(server)
+    with borrowed(pool) as server:
+        assert server(*first, cwd=tmp_path / "whole", env=HERE, export="stub").code == 0
 
     def strike(server: Server, limit: int) -> str:
         place = tmp_path / str(limit)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from tests.fire.forks import HERE, KILL, NAME, RESUME, Server, assert_same, begin, go_on, in_parallel
+from tests.fire.forks import HERE, KILL, NAME, RESUME, Server, assert_same, begin, borrowed, go_on, in_parallel
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forks of a process")
 
@@ -100,29 +100,31 @@ def test_a_killed_run_resumes_exactly_wherever_the_kill_struck(pool: SimpleQueue
     assert sum(hits) >= 0.75 * KILLS, "too few kills found a running training"
 
 
+def trained_and_finished(server: Server, folder: Path) -> tuple[Path, float]:
+    """A finished run `whole`, the same without what follows its training in `trained`, and how long that takes."""
+    whole, trained = folder / "whole", folder / "trained"
+    whole.mkdir()
+    ended = server(*begin("CartPole-v1", {"eval": {"final_episodes": 40}}), cwd=whole, env=HERE)
+    assert ended.code == 0, ended.err
+    shutil.copytree(whole, trained)
+    for file in ("summary.json", "policy.onnx"):
+        (trained / NAME / file).unlink()
+    timed = folder / "timed"
+    shutil.copytree(trained, timed)
+    ended = server(*RESUME, cwd=timed, env=HERE)
+    assert ended.code == 0, ended.err
+    assert_same(whole / NAME, timed / NAME)
+    return whole / NAME, ended.seconds
+
+
 def test_a_run_killed_in_its_last_evaluation_or_export_finishes(pool: SimpleQueue[Server], tmp_path: Path) -> None:
     """The training itself is done and saved: what is left is to score, to export, to write the summary."""
-    server = pool.get()
-    first = begin("CartPole-v1", {"eval": {"final_episodes": 40}})
-    (tmp_path / "whole").mkdir()
-    ended = server(*first, cwd=tmp_path / "whole", env=HERE)
-    assert ended.code == 0, ended.err
-    whole = tmp_path / "whole" / NAME
-    trained = tmp_path / "trained"
-    shutil.copytree(tmp_path / "whole", trained)
-    for file in ("summary.json", "policy.onnx"):
-        (trained / NAME / file).unlink()
-    ended = server(*RESUME, cwd=trained, env=HERE)
-    assert ended.code == 0, ended.err
-    assert_same(whole, trained / NAME)
-    seconds = ended.seconds
-    for file in ("summary.json", "policy.onnx"):
-        (trained / NAME / file).unlink()
-    pool.put(server)
+    with borrowed(pool) as server:
+        whole, seconds = trained_and_finished(server, tmp_path)
 
     def kill(server: Server, share: float) -> int:
         place = tmp_path / f"killed-{share}"
-        shutil.copytree(trained, place)
+        shutil.copytree(tmp_path / "trained", place)
         ended = server(*RESUME, cwd=place, env=HERE, signals=[[share * seconds, KILL]])
         hit = ended.code == -KILL
         assert hit or ended.code == 0, f"seed {SEED}, after {share} of {seconds} s: {ended}"
