@@ -81,6 +81,7 @@ def child(request: dict[str, Any], out: int, err: int) -> NoReturn:
     """One command, in a fork."""
     from rlseq import training
     from rlseq.cli import main
+    from rlseq.dqn.train import DqnTrainer
 
     code = 99
     try:
@@ -91,6 +92,8 @@ def child(request: dict[str, Any], out: int, err: int) -> NoReturn:
         sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115 - they stay
         if request.get("export") == "stub":
             training.export_network = stub_export  # type: ignore[assignment]
+        if request.get("loop") == "none":
+            DqnTrainer.loop = lambda self, session: os._exit(0)  # type: ignore[method-assign]
         if request.get("limit") is not None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (request["limit"], request["limit"]))
