@@ -21,7 +21,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from rlseq.errors import CorruptFile, NewerFormat, RlseqError
+from rlseq.errors import CorruptFile, NewerFormat, RlseqError, UsageError
 
 Into = Callable[[str, tuple[int, ...], np.dtype], np.ndarray]
 """`(name, shape, dtype) -> array`: where an array that is read belongs."""
@@ -64,7 +64,29 @@ def _reason(path: Path, error: OSError) -> str:
         return f"{error.strerror}. Choose a folder you may write to: set RLSEQ_RUNS or give another path."
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
         return "a file stands where a folder is needed. Give another path, or set RLSEQ_RUNS to another folder."
+    if error.errno == errno.ENAMETOOLONG:
+        return "no file can have so long a name. Give a shorter one."
     return f"{error.strerror or error}."
+
+
+def check_name(path: str | Path, what: str) -> None:
+    """Refuse what no file can be called.
+
+    Args:
+        path: as typed.
+        what: it is, for the message.
+
+    Raises:
+        UsageError: it is too long.
+    """
+    try:
+        os.lstat(path)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            shown = f"{str(path)[:40]}..."
+            raise UsageError(f"{what} {shown} has {len(str(path))} letters: no file has so long a name.") from None
+    except ValueError:  # a NUL character; there is nothing of this name
+        pass
 
 
 def fsync_folder(folder: Path) -> None:
@@ -97,7 +119,8 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], None], called: Path | 
                 os.fsync(file.fileno())
             os.replace(temporary, path)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the error that is told is the one before
+                temporary.unlink(missing_ok=True)
             raise
         fsync_folder(path.parent)
 

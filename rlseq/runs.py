@@ -17,7 +17,7 @@ import msgspec
 
 from rlseq.checkpoints import numbered
 from rlseq.errors import CorruptFile, RlseqError, UsageError, did_you_mean
-from rlseq.files import checked_version, explained, read_json, write_json
+from rlseq.files import check_name, checked_version, explained, read_json, write_json
 
 try:
     import fcntl
@@ -189,6 +189,7 @@ def open_run(path: str | Path) -> Run:
     Raises:
         UsageError: there is none; the nearest names are given.
     """
+    check_name(path, "the run")
     candidates = (Path(path), runs_folder() / path)
     for candidate in candidates:
         if is_run(candidate):
@@ -260,8 +261,9 @@ def create_run(name: str | None, stem: str) -> Run:
     """
     folder = runs_folder()
     if name is not None and not _plain(name):
+        shown = repr(name) if len(name) <= 80 else f"{name[:40]!r}... ({len(name)} letters; 200 bytes are allowed)"
         raise UsageError(
-            f"run.name = {name!r}: give a plain name without folders; RLSEQ_RUNS chooses the folder of all runs."
+            f"run.name = {shown}: give a plain name without folders; RLSEQ_RUNS chooses the folder of all runs."
         )
     with explained(folder, "create"):
         folder.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,8 @@ def export_policy(
         with explained(path, "write"):
             os.replace(candidate, path)
     finally:
-        candidate.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a name that is too long
+            candidate.unlink(missing_ok=True)
     return report
 
 

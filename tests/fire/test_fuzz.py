@@ -32,6 +32,7 @@ from tests.fire.mutate_onnx import mutate_description, mutate_graph
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="every case is a fork")
 
 SEED = 22
+RUN = "fuzzed-run"  # a name that no message holds by chance
 CASES = os.environ.get("RLSEQ_FUZZ", "420")
 LIMIT_SECONDS = 20
 LIMIT_BYTES = 2 << 30  # of memory, with what is shared with the server
@@ -80,7 +81,7 @@ def material(pool: SimpleQueue[Server], tmp_path_factory: pytest.TempPathFactory
 
 
 def of_a_checkpoint(rng: Rng, place: Path) -> Case:
-    run = place / NAME
+    run = place / RUN
     last = rng.random() < 0.6
     checkpoint = run / "checkpoints" / "120" if last else next((run / "best").iterdir())
     file = str(rng.choice(["model", "trainer", "replay"] if last else ["model"])) + ".safetensors"
@@ -91,24 +92,24 @@ def of_a_checkpoint(rng: Rng, place: Path) -> Case:
         said = mutate_manifest(rng, checkpoint)
     else:
         said = (mutate_header if kind == 2 else mutate_arrays)(rng, checkpoint, file)
-    resume = ("train", "dqn", "--resume", NAME, "--steps", "160", "--quiet")
-    evaluate = ("eval", NAME, "--episodes", "2", "--envs", "2", *(("--checkpoint", "last") if last else ()))
-    commands = [resume, resume, evaluate, ("info", NAME)] if last else [evaluate, evaluate, resume, ("info", NAME)]
-    return Case(f"{'last' if last else 'best'} {said}", NAME, commands[int(rng.integers(4))])
+    resume = ("train", "dqn", "--resume", RUN, "--steps", "160", "--quiet")
+    evaluate = ("eval", RUN, "--episodes", "2", "--envs", "2", *(("--checkpoint", "last") if last else ()))
+    commands = [resume, resume, evaluate, ("info", RUN)] if last else [evaluate, evaluate, resume, ("info", RUN)]
+    return Case(f"{'last' if last else 'best'} {said}", RUN, commands[int(rng.integers(4))])
 
 
 def of_a_run(rng: Rng, place: Path) -> Case:
-    path = place / NAME / str(rng.choice(["config.json", "config.json", "env.json", "lineage.json", "summary.json"]))
+    path = place / RUN / str(rng.choice(["config.json", "config.json", "env.json", "lineage.json", "summary.json"]))
     said = (mutate_json if rng.random() < 0.8 else mutate_bytes)(rng, path)
     commands = [
-        ("train", "dqn", "--resume", NAME, "--steps", "160", "--quiet"),
-        ("eval", NAME, "--episodes", "2", "--envs", "2"),
-        ("info", NAME),
-        ("info", NAME, "--json"),
+        ("train", "dqn", "--resume", RUN, "--steps", "160", "--quiet"),
+        ("eval", RUN, "--episodes", "2", "--envs", "2"),
+        ("info", RUN),
+        ("info", RUN, "--json"),
         ("list", "runs"),
-        ("train", "dqn", "CartPole-v1", "--from", NAME, "--set", "net.hidden=8", "--recipe", "none", "--quiet"),
+        ("train", "dqn", "CartPole-v1", "--from", RUN, "--set", "net.hidden=8", "--recipe", "none", "--quiet"),
     ]
-    return Case(said, NAME, commands[int(rng.integers(len(commands)))], loop="none")
+    return Case(said, RUN, commands[int(rng.integers(len(commands)))], loop="none")
 
 
 def of_a_recipe(rng: Rng, place: Path) -> Case:
@@ -172,7 +173,7 @@ def test_no_damaged_file_does_worse_than_be_refused(pool: SimpleQueue[Server], m
         place.mkdir()
         for name in ("recipe.toml", "policy.onnx"):
             shutil.copy(material / name, place / name)
-        shutil.copytree(material / NAME, place / NAME)
+        shutil.copytree(material / NAME, place / RUN)
         case = KINDS[number % len(KINDS)](rng, place)
         request: dict[str, Any] = {"env": HERE, "export": "stub", "timeout": LIMIT_SECONDS, "path": [str(material)]}
         ended = server(*case.words, cwd=place, loop=case.loop, **request)
