@@ -1,4 +1,4 @@
-"""Servers that run commands in forks, two for each file of tests."""
+"""Servers that run commands in forks, two for each worker of pytest."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from queue import SimpleQueue
 
 import pytest
 
-pytest.register_assert_rewrite("tests.fire.forks", "tests.training")
+pytest.register_assert_rewrite("tests.fire.forks")
 
 from tests.fire.forks import Server, borrowed, servers  # noqa: E402 - after it was said how to import it
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def pool() -> Iterator[SimpleQueue[Server]]:
     with servers() as made:
         yield made

@@ -49,9 +49,12 @@ class Ended(NamedTuple):
 
 
 class Server:
-    """A process that forks commands, one at a time."""
+    """A process that forks commands, one at a time; it is started by the first one."""
 
     def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def _start(self) -> subprocess.Popen[str]:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.fire.server"],
             cwd=ROOT,
@@ -60,25 +63,28 @@ class Server:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._answer()
+        self._answer(self._process)
+        return self._process
 
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+    def _answer(self, process: subprocess.Popen[str]) -> dict[str, Any]:
+        assert process.stdout is not None
+        line = process.stdout.readline()
         assert line, "the server ended"
         answer: dict[str, Any] = json.loads(line)
         return answer
 
     def __call__(self, *argv: object, cwd: Path, **request: Any) -> Ended:
         """Run `rlseq ARGV` in a folder; see `tests.fire.server.child` for what a request may hold."""
-        assert self._process.stdin is not None
+        process = self._process or self._start()
+        assert process.stdin is not None
         asked = {"argv": [str(word) for word in argv], "cwd": str(cwd), **request}
-        print(json.dumps(asked), file=self._process.stdin, flush=True)
-        return Ended(**self._answer())
+        print(json.dumps(asked), file=process.stdin, flush=True)
+        return Ended(**self._answer(process))
 
     def close(self) -> None:
         """End the process."""
-        self._process.communicate()
+        if self._process is not None:
+            self._process.communicate()
 
 
 @contextlib.contextmanager
