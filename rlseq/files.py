@@ -21,7 +21,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from rlseq.errors import CorruptFile, NewerFormat, RlseqError, UsageError
+from rlseq.errors import CorruptFile, NewerFormat, RlseqError
 
 Into = Callable[[str, tuple[int, ...], np.dtype], np.ndarray]
 """`(name, shape, dtype) -> array`: where an array that is read belongs."""
@@ -67,26 +67,6 @@ def _reason(path: Path, error: OSError) -> str:
     if error.errno == errno.ENAMETOOLONG:
         return "no file can have so long a name. Give a shorter one."
     return f"{error.strerror or error}."
-
-
-def check_name(path: str | Path, what: str) -> None:
-    """Refuse what no file can be called.
-
-    Args:
-        path: as typed.
-        what: it is, for the message.
-
-    Raises:
-        UsageError: it is too long.
-    """
-    try:
-        os.lstat(path)
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            shown = f"{str(path)[:40]}..."
-            raise UsageError(f"{what} {shown} has {len(str(path))} letters: no file has so long a name.") from None
-    except ValueError:  # a NUL character; there is nothing of this name
-        pass
 
 
 def fsync_folder(folder: Path) -> None:

@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from rlseq.errors import RlseqError, UsageError, did_you_mean
-from rlseq.files import check_name
+from rlseq.errors import RlseqError, UsageError, check_name, did_you_mean
 from rlseq.runs import Run, is_run, list_runs, newest_run, runs_folder
 from rlseq.zoo import Agent, agent_in, agents, is_agent
 

@@ -16,8 +16,8 @@ from typing import IO, Any
 import msgspec
 
 from rlseq.checkpoints import numbered
-from rlseq.errors import CorruptFile, RlseqError, UsageError, did_you_mean
-from rlseq.files import check_name, checked_version, explained, read_json, write_json
+from rlseq.errors import CorruptFile, RlseqError, UsageError, check_name, did_you_mean
+from rlseq.files import checked_version, explained, read_json, write_json
 
 try:
     import fcntl

@@ -199,6 +199,7 @@ class DqnTrainer:
             self.learner.load_state(trainer, numbers["learner"], where)
             stored = read_arrays(checkpoint, manifest, REPLAY_FILE, self.replay.slot)
             self.replay.restore(numbers["replay"], stored)
+            _check_transitions(stored, self.spec.action.n)
             self._means.load(numbers["means"])
             self.actor.rng.bit_generator.state = numbers["exploration_rng"]
             self._replay_rng.bit_generator.state = numbers["replay_rng"]
@@ -238,6 +239,16 @@ def build_network(options: DqnTraining, spec: PolicySpec) -> QNetwork:
         8 * 4 * parameters, f"training the network {widths}", "make net.hidden smaller"
     )  # weights, moments ...
     return cast(QNetwork, seeded(seed, lambda: QNetwork(spec.observation, spec.action.n, options.net)))
+
+
+def _check_transitions(stored: Mapping[str, np.ndarray], num_actions: int) -> None:
+    """Stored transitions that no environment gave would fail, or spoil the weights, many updates later."""
+    action = stored["action"]
+    if action.size and not (action.min() >= 0 and action.max() < num_actions):
+        raise ValueError(f"replay holds actions from {action.min()} to {action.max()} of {num_actions}")
+    for name in ("reward", "discount"):
+        if not np.isfinite(stored[name]).all():
+            raise ValueError(f"replay holds a {name} that is not finite")
 
 
 def _unfit(checkpoint: Path, reason: str) -> CorruptFile:
