@@ -6,6 +6,7 @@ RLSEQ_FUZZ=4321:4322 runs one of them again.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -14,8 +15,10 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import numpy as np
+import onnx
 import pytest
 
+from rlseq.spec import SPEC_KEY
 from tests.fire.forks import HERE, NAME, Ended, Server, begin, borrowed, in_parallel
 from tests.fire.mutate import (
     PLANTED,
@@ -33,11 +36,15 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="every case is a
 
 SEED = 22
 RUN = "fuzzed-run"  # a name that no message holds by chance
-CASES = os.environ.get("RLSEQ_FUZZ", "420")
+CASES = os.environ.get("RLSEQ_FUZZ", "400")
 LIMIT_SECONDS = 20
 LIMIT_BYTES = 2 << 30  # of memory, with what is shared with the server
-# What changed numbers with mended checksums may come to: the training says it, in its own words.
-ABOUT_TRAINING = ("the training has diverged", "replaying its half-played episode gave other observations")
+# Clear without the file's name: what sound files with other content come to.
+CLEAR = (
+    "the training has diverged",
+    "replaying its half-played episode gave other observations",
+    "there is no environment",
+)
 RECIPE = """format_version = 1
 algorithm = "dqn"
 [run]
@@ -138,7 +145,31 @@ def of_a_policy(rng: Rng, place: Path) -> Case:
     return Case(said, "policy.onnx", commands[int(rng.integers(3))])
 
 
-KINDS = (of_a_checkpoint, of_a_run, of_a_recipe, of_a_policy)
+def of_a_stranger(rng: Rng, place: Path) -> Case:
+    """An environment whose name would have a module imported, in every file that names one."""
+    changes: dict[str, Any] = {"id": f"{PLANTED}:Env-v0"} if rng.random() < 0.7 else {"id": "X", "imports": [PLANTED]}
+    kind = int(rng.integers(3))
+    if kind == 0:
+        lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in changes.items())
+        (place / "recipe.toml").write_text(f'algorithm = "dqn"\n[env]\n{lines}\n')
+        return Case(f"recipe: {changes}", PLANTED, ("train", "dqn", "--recipe", "recipe.toml"), loop="none")
+    if kind == 1:
+        model = onnx.load(place / "policy.onnx")
+        entry = next(entry for entry in model.metadata_props if entry.key == SPEC_KEY)
+        spec = json.loads(entry.value)
+        spec["env"] |= changes
+        entry.value = json.dumps(spec)
+        (place / "policy.onnx").write_bytes(model.SerializeToString())
+        return Case(f"policy: {changes}", PLANTED, (str(rng.choice(["play", "eval"])), "policy.onnx"))
+    path = place / RUN / "config.json"
+    config = json.loads(path.read_text())
+    config["options"]["env"] |= changes
+    path.write_text(json.dumps(config))
+    commands = [("train", "dqn", "--resume", RUN, "--steps", "160"), ("eval", RUN), ("export", RUN)]
+    return Case(f"config.json: {changes}", PLANTED, commands[int(rng.integers(3))], loop="none")
+
+
+KINDS = (of_a_checkpoint, of_a_run, of_a_recipe, of_a_policy, of_a_stranger)
 
 
 def wrong_with(ended: Ended, case: Case, place: Path) -> str | None:
@@ -156,7 +187,7 @@ def wrong_with(ended: Ended, case: Case, place: Path) -> str | None:
     if ended.code == 0:
         return None
     message = ended.err.partition("Error: ")[2]
-    if case.file not in message and not any(words in message for words in ABOUT_TRAINING):
+    if case.file not in message and not any(words in message for words in CLEAR):
         return "the message does not name the file"
     if re.match(r"[A-Za-z]+Error\b", message) or len(message) > 1_500 or len(message.splitlines()) > 4:
         return "the message is no paragraph for a user"

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="signals to fork
 SEED = 21
 SIGNALS = 30  # of each kind
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
-FIRST = begin("CartPole-v1", {"run": {"steps": 600, "checkpoint_every": 150}})
+FIRST = begin("CartPole-v1", {"run": {"steps": 360, "checkpoint_every": 90}})
 
 
 class Strike(NamedTuple):
@@ -84,7 +84,7 @@ def test_a_signal_at_any_moment_saves_everything(
         ended = signalled(server, place, one, whole[1])
         stopped = "everything is saved" in ended.message
         if stopped:  # at the very step that the message names, and not at a checkpoint before it
-            assert f"stopped at step {runs.Run(place / NAME).checkpoint('last').name} of 600;" in ended.message
+            assert f"stopped at step {runs.Run(place / NAME).checkpoint('last').name} of 360;" in ended.message
         survived(server, place, one, whole[0])
         return ended.code in (CODES[signum], -signum), stopped
 
