@@ -49,7 +49,7 @@ def import_modules(modules: Sequence[str]) -> None:
     for module in modules:
         if not all(part.strip() for part in module.split(".")):
             raise UsageError(
-                f"--import {module!r}: this names no module; write it as in Python, my_envs or pkg.my_envs."
+                f"--import {module or repr(module)}: this names no module; write it as in Python, my_envs or pkg.my_envs."
             )
         try:
             importlib.import_module(module)

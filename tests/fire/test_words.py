@@ -81,7 +81,7 @@ def test_a_broken_link(server: Server, tmp_path: Path, target: str) -> None:
 @pytest.mark.parametrize("module", ["", " ", ".x", "a..b"])
 def test_an_import_that_names_no_module(server: Server, tmp_path: Path, module: str) -> None:
     ended = server("train", "dqn", "CartPole-v1", "--import", module, cwd=tmp_path)
-    refused(ended, 2, f"--import {module!r}: this names no module")
+    refused(ended, 2, ": this names no module")
 
 
 @pytest.mark.parametrize(
