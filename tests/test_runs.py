@@ -150,7 +150,7 @@ def test_names_that_no_folder_can_have_are_refused(folder: Path, name: str) -> N
 
 
 def test_a_name_of_any_length_is_looked_up(folder: Path) -> None:
-    with pytest.raises(UsageError, match="no file has so long a name|there is no run"):
+    with pytest.raises(UsageError, match="no file has so long a name"):
         runs.open_run("n" * 300)
 
 

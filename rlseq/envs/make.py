@@ -48,9 +48,7 @@ def import_modules(modules: Sequence[str]) -> None:
         sys.path.insert(0, os.getcwd())
     for module in modules:
         if not all(part.strip() for part in module.split(".")):
-            raise UsageError(
-                f"--import {module or repr(module)}: this names no module; write it as in Python, my_envs or pkg.my_envs."
-            )
+            raise UsageError(f"--import {module or repr(module)}: this names no module; write my_envs or pkg.my_envs.")
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:
