@@ -6,8 +6,11 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from types import ModuleType
 
 EXTRA_OF = {
@@ -116,3 +119,23 @@ def require(module: str, purpose: str) -> ModuleType:
         raise MissingExtra(
             f"{purpose} needs the package {module}, which is not installed: {install_command(extra)}"
         ) from None
+
+
+def check_name(path: str | Path, what: str) -> None:
+    """Refuse what no file can be called.
+
+    Args:
+        path: as typed.
+        what: it is, for the message.
+
+    Raises:
+        UsageError: it is too long.
+    """
+    try:
+        os.lstat(path)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            shown = f"{str(path)[:40]}..."
+            raise UsageError(f"{what} {shown} has {len(str(path))} letters: no file has so long a name.") from None
+    except ValueError:  # a NUL character; there is nothing of this name
+        pass

@@ -64,6 +64,8 @@ def _reason(path: Path, error: OSError) -> str:
         return f"{error.strerror}. Choose a folder you may write to: set RLSEQ_RUNS or give another path."
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
         return "a file stands where a folder is needed. Give another path, or set RLSEQ_RUNS to another folder."
+    if error.errno == errno.ENAMETOOLONG:
+        return "no file can have so long a name. Give a shorter one."
     return f"{error.strerror or error}."
 
 
@@ -77,14 +79,19 @@ def fsync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def write_atomic(path: Path, write: Callable[[IO[bytes]], None]) -> None:
+def write_atomic(path: Path, write: Callable[[IO[bytes]], None], called: Path | None = None) -> None:
     """Let `write` fill a temporary file beside `path`, then put it in place; on failure nothing is left.
+
+    Args:
+        path: the file.
+        write: gets it open.
+        called: what messages call it, if `path` is a name that the user never sees.
 
     Raises:
         RlseqError: the folder is not writable or the disk is full.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with explained(path, "write"):
+    with explained(called or path, "write"):
         try:
             with open(temporary, "wb") as file:
                 write(file)
@@ -92,7 +99,8 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], None]) -> None:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the error that is told is the one before
+                temporary.unlink(missing_ok=True)
             raise
         fsync_folder(path.parent)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from rlseq.errors import RlseqError, UsageError, did_you_mean
+from rlseq.errors import RlseqError, UsageError, check_name, did_you_mean
 from rlseq.runs import Run, is_run, list_runs, newest_run, runs_folder
 from rlseq.zoo import Agent, agent_in, agents, is_agent
 
@@ -60,6 +61,7 @@ def locate(path: str | Path | None) -> Located:
     text = str(path)
     if not text.strip():
         raise UsageError(f"PATH is empty: give {WHAT}, or leave it out for the newest run.")
+    check_name(text, "PATH")
     place = Path(path)
     found = _at(place, text) or _named(text)
     if found is not None:
@@ -111,6 +113,8 @@ def _other(place: Path) -> str:
 
 def _nothing(text: str) -> str:
     """Why something that does not exist was not found."""
+    if os.path.islink(text):
+        return f"{text} is a link to {os.readlink(text)}, where there is nothing. Mend the link; PATH may be {WHAT}."
     if Path(text).suffix.lower() == ".onnx":
         folder = Path(text).parent
         files = [file.name for file in folder.glob("*.onnx")] if folder.is_dir() else []

@@ -10,7 +10,7 @@ import msgspec
 
 from rlseq.config import Layer, differences, merge_into, resolve
 from rlseq.dqn.config import DqnTraining
-from rlseq.errors import CorruptFile, UsageError, did_you_mean
+from rlseq.errors import CorruptFile, UsageError, check_name, did_you_mean
 from rlseq.fields import Options
 from rlseq.recipe import Recipe, read_recipe
 from rlseq.runs import Run
@@ -101,6 +101,7 @@ def find_recipe(algorithm: str, recipe: str | Path, env_id: str | None) -> Recip
     if recipe == "auto":
         agent = recipe_for(env_id, algorithm) if env_id else None
         return read_recipe(agent.recipe, agent.name) if agent else None
+    check_name(recipe, "--recipe")
     shipped = agents()
     if str(recipe) in shipped:
         found = read_recipe(shipped[str(recipe)].recipe, str(recipe))

@@ -16,7 +16,7 @@ from typing import IO, Any
 import msgspec
 
 from rlseq.checkpoints import numbered
-from rlseq.errors import CorruptFile, RlseqError, UsageError, did_you_mean
+from rlseq.errors import CorruptFile, RlseqError, UsageError, check_name, did_you_mean
 from rlseq.files import checked_version, explained, read_json, write_json
 
 try:
@@ -128,7 +128,8 @@ class Run:
         found = self.checkpoints()
         if not found:
             raise RlseqError(
-                f"{self.path} holds no checkpoint: the training ended before it wrote one. Start it again."
+                f"{self.path} holds no checkpoint: the training ended before it wrote one. Begin it anew: "
+                f"rlseq train dqn --resume {self.path}"
             )
         if which == "last":
             return found[-1]
@@ -188,14 +189,32 @@ def open_run(path: str | Path) -> Run:
     Raises:
         UsageError: there is none; the nearest names are given.
     """
-    for candidate in (Path(path), runs_folder() / path):
+    check_name(path, "the run")
+    candidates = (Path(path), runs_folder() / path)
+    for candidate in candidates:
         if is_run(candidate):
             return Run(candidate)
+    for candidate in candidates:
+        if _is_begun(candidate):
+            raise UsageError(f"{_stillborn(candidate)} Delete {candidate} and start it again.")
     names = [run.name for run in list_runs()]
     raise UsageError(
         f"there is no run {str(path)!r} here or in {runs_folder()}.{did_you_mean(str(path), names)} "
         "`rlseq list runs` lists them."
     )
+
+
+def _is_begun(path: Path) -> bool:
+    """Whether a folder holds what a training writes before its config.json, and nothing else."""
+    try:
+        names = [file.name for file in path.iterdir()]
+    except (OSError, ValueError):  # no folder
+        return False
+    return all(name in ("env.json", "lineage.json", ".lock") or name.endswith(".tmp") for name in names)
+
+
+def _stillborn(path: Path) -> str:
+    return f"{path} is no run: a training was stopped before it had written its config.json."
 
 
 def list_runs() -> list[Run]:
@@ -242,8 +261,9 @@ def create_run(name: str | None, stem: str) -> Run:
     """
     folder = runs_folder()
     if name is not None and not _plain(name):
+        shown = repr(name) if len(name) <= 80 else f"{name[:40]!r}... ({len(name)} letters; 200 bytes are allowed)"
         raise UsageError(
-            f"run.name = {name!r}: give a plain name without folders; RLSEQ_RUNS chooses the folder of all runs."
+            f"run.name = {shown}: give a plain name without folders; RLSEQ_RUNS chooses the folder of all runs."
         )
     with explained(folder, "create"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -257,6 +277,10 @@ def create_run(name: str | None, stem: str) -> Run:
         except RlseqError as error:
             if not isinstance(error.__cause__, FileExistsError):
                 raise
+            if name is not None and _is_begun(path):
+                raise UsageError(f"{_stillborn(path)} Delete {path}, or choose another --name.") from None
+            if name is not None and not is_run(path):
+                raise UsageError(f"{path} exists and is no run. Choose another --name.") from None
             if name is not None:
                 raise UsageError(
                     f"the run {path} exists. Choose another --name, or go on with it: rlseq train dqn --resume {path}"

@@ -12,7 +12,7 @@ import msgspec
 from rlseq import checkpoints, runs
 from rlseq.dqn.config import DqnTraining
 from rlseq.envs.make import FACTORY, MakeEnv, env_spec, has_time_limit, maker, spaces_of, split_id
-from rlseq.errors import Interrupted, UsageError
+from rlseq.errors import Interrupted, RlseqError, UsageError
 from rlseq.events import Callback
 from rlseq.machine import describe_machine
 from rlseq.resolve import given_values, read_options, resolve_new, resolve_resumed
@@ -86,30 +86,36 @@ def _run(plan: Plan, init_from: str | Path | None, callbacks: Sequence[Callback]
     from rlseq.engine.session import Session
     from rlseq.engine.signals import SignalReceived, StopSignals
 
-    with contextlib.ExitStack() as stack:
-        if plan.run is not None:
-            stack.enter_context(plan.run.lock())  # before anything of it is read: another process may be writing
-        manifest = _resumable(plan) if plan.run is not None else None
-        trainer = DqnTrainer(plan.options, plan.spec, plan.make)
-        stack.callback(trainer.close)
-        lineage = _initial_weights(trainer, init_from) if init_from is not None else []
-        run = plan.run or _new_run(plan, lineage, stack)
-        session = Session(plan.algorithm, run, plan.options.run, plan.options.eval, callbacks)
-        _tell_start(plan, trainer, session, run)
-        try:
+    run = plan.run
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(StopSignals(at_once=True))
+            if run is not None:
+                stack.enter_context(run.lock())  # before anything of it is read: another process may be writing
+            manifest = _resumable(plan) if run is not None else None
+            trainer = DqnTrainer(plan.options, plan.spec, plan.make)
+            stack.callback(trainer.close)
+            lineage = _initial_weights(trainer, init_from) if init_from is not None else []
+            run = run or _new_run(plan, lineage, stack)
+            session = Session(plan.algorithm, run, plan.options.run, plan.options.eval, callbacks)
+            _tell_start(plan, trainer, session, run)
             with session:
                 with session.signals:
                     _begin(plan, trainer, session, manifest)
                     trainer.loop(session)
                     session.finish()
-                with StopSignals(at_once=True):
-                    return run, _finish(plan, trainer, session, run)
-        except SignalReceived as stop:
-            raise Interrupted(
-                "stopped at once; the training is saved up to its last checkpoint. Go on with:\n"
-                f"  rlseq train {plan.algorithm} --resume {run.path}",
-                stop.signum,
-            ) from None
+                return run, _finish(plan, trainer, session, run)
+    except SignalReceived as stop:
+        raise Interrupted(_stopped_at_once(plan, run), stop.signum) from None
+
+
+def _stopped_at_once(plan: Plan, run: runs.Run | None) -> str:
+    if run is None:
+        return "stopped before the training began."
+    return (
+        "stopped at once; the training is saved up to its last checkpoint. Go on with:\n"
+        f"  rlseq train {plan.algorithm} --resume {run.path}"
+    )
 
 
 def _new_run(plan: Plan, lineage: list[dict[str, Any]], stack: contextlib.ExitStack) -> runs.Run:
@@ -145,10 +151,17 @@ def _initial_weights(trainer: DqnTrainer, init_from: str | Path) -> list[dict[st
     return parent.lineage()
 
 
-def _resumable(plan: Plan) -> dict[str, Any]:
-    """The last checkpoint's numbers, if there is anything left to do."""
+def _resumable(plan: Plan) -> dict[str, Any] | None:
+    """The last checkpoint's numbers, if there is anything left to do; None if the run was stopped before its first."""
     run, options = plan.run, plan.options
     assert run is not None
+    if not run.checkpoints() and run.best() is None and run.status() != "finished":
+        if len(run.lineage()) > 1:
+            raise RlseqError(
+                f"{run.path} was to start from another run's weights, and was stopped before its first checkpoint. "
+                f"Delete {run.path} and start it again with --from."
+            )
+        return None
     checkpoint = run.checkpoint("last")
     manifest = checkpoints.read_manifest(checkpoint)
     step, (_, stored) = int(checkpoint.name), read_options(run)
@@ -168,14 +181,18 @@ def _resumable(plan: Plan) -> dict[str, Any]:
 def _begin(plan: Plan, trainer: DqnTrainer, session: Session, manifest: dict[str, Any] | None) -> None:
     from rlseq.engine.numbers import session_numbers
 
-    if manifest is None:
+    if plan.run is None:
         session.begin(trainer)
         return
-    run, (_, stored) = session.run, read_options(session.run)
-    checkpoint = run.checkpoint("last")
-    numbers = session_numbers(manifest, str(checkpoint))
-    renewed = trainer.load(checkpoint, manifest)
-    session.begin(trainer, numbers)
+    run, (_, stored), renewed = plan.run, read_options(plan.run), []
+    if manifest is None:
+        session.tell("warning", {"message": f"{run.path} was stopped before its first checkpoint: it begins anew."})
+        session.begin(trainer)
+    else:
+        checkpoint = run.checkpoint("last")
+        numbers = session_numbers(manifest, str(checkpoint))
+        renewed = trainer.load(checkpoint, manifest)
+        session.begin(trainer, numbers)
     if plan.options.run.steps != stored.run.steps:
         extension = {"step": "extend", "env_steps": plan.options.run.steps, "rlseq_version": __version__}
         run.write("lineage.json", {"steps": [*run.lineage(), extension]})

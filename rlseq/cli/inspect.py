@@ -198,7 +198,7 @@ def _rows(facts: Mapping[str, Any]) -> dict[str, str]:
     scores = facts.get("scores") or facts.get("summary")
     if scores:
         rows["score"] = f"{score(scores)} over {scores.get('episodes')} episodes, seed {scores.get('seed')}"
-    rows |= parity_rows(facts.get("parity") or {})
+    rows |= _parity(facts.get("parity") or {})
     for index, step in enumerate(facts.get("lineage") or ()):
         rows["lineage" if index == 0 else " " * index] = _step(step)
     if facts["kind"] == "run":
@@ -212,6 +212,14 @@ def _rows(facts: Mapping[str, Any]) -> dict[str, str]:
         rows["weights"] = facts["weights_sha256"]
     rows["disk"] = size(facts["bytes"])
     return rows
+
+
+def _parity(report: Mapping[str, Any]) -> dict[str, str]:
+    """A parity report out of a file, which may be another tool's or changed."""
+    try:
+        return parity_rows(report)
+    except (KeyError, TypeError, ValueError):
+        return {"parity": "the file's report is not as rlseq writes it; see --json"}
 
 
 def _contract(facts: Mapping[str, Any]) -> dict[str, str]:

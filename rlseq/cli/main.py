@@ -181,7 +181,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a sign shows a question mark
-    app(prog_name="rlseq")
+    try:
+        app(prog_name="rlseq")
+    except KeyboardInterrupt:  # one more Ctrl-C, while the first one was being told
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def evaluate(
     with out.working():
         from rlseq.pipeline import evaluate as run
 
-        _announce(out, path, episodes)
+        _announce(out, path, episodes, checkpoint)
         result = run(
             path,
             episodes=episodes,
@@ -150,10 +150,16 @@ def play(
     _show(out, result)
 
 
-def _announce(out: Output, path: str | None, episodes: int) -> None:
+def _announce(out: Output, path: str | None, episodes: int, checkpoint: str | None = None) -> None:
+    """Say what is about to be played, once it is sure that it is there: the policy, or a checkpoint of a run."""
     from rlseq.locate import locate
 
-    out.note(f"Playing {episodes} episode{'s' * (episodes > 1)} with {locate(path).name} ...")
+    found = locate(path)
+    if found.run is None or checkpoint is None:
+        found.policy_file()
+    else:
+        found.run.checkpoint(checkpoint)
+    out.note(f"Playing {episodes} episode{'s' * (episodes > 1)} with {found.name} ...")
 
 
 def _show(out: Output, result: Mapping[str, Any]) -> None:

@@ -202,17 +202,18 @@ class DqnTrainer:
             self.learner.load_state(trainer, numbers["learner"], where)
             stored = read_arrays(checkpoint, manifest, REPLAY_FILE, self.replay.slot)
             self.replay.restore(numbers["replay"], stored)
+            _check_transitions(stored, self.spec.action.n)
             self._means.load(numbers["means"])
             self.actor.rng.bit_generator.state = numbers["exploration_rng"]
             self._replay_rng.bit_generator.state = numbers["replay_rng"]
             self._step = int(manifest["step"])
         except UNFIT as error:
-            raise CorruptFile(
-                f"{where} does not fit the run's options (config.json), or was changed: "
-                f"{type(error).__name__}: {error}."
-            ) from None
+            raise _unfit(checkpoint, f"{type(error).__name__}: {error}") from None
         state = {name.removeprefix("envs."): a for name, a in trainer.items() if name.startswith("envs.")}
-        return self.envs.load(state, inexact=self.options.run.inexact_resume)
+        try:
+            return self.envs.load(state, inexact=self.options.run.inexact_resume)
+        except CorruptFile as error:
+            raise _unfit(checkpoint, str(error).removesuffix(".")) from None
 
     def describe(self) -> dict[str, str]:
         """What is about to run, as label -> text."""
@@ -242,6 +243,25 @@ def build_network(options: DqnTraining, spec: PolicySpec) -> QNetwork:
         8 * 4 * parameters, f"training the network {widths}", "make net.hidden smaller"
     )  # weights, moments ...
     return cast(QNetwork, seeded(seed, lambda: QNetwork(spec.observation, spec.action.n, options.net)))
+
+
+def _check_transitions(stored: Mapping[str, np.ndarray], num_actions: int) -> None:
+    """Stored transitions that no environment gave would fail, or spoil the weights, many updates later."""
+    action = stored["action"]
+    if action.size and not (action.min() >= 0 and action.max() < num_actions):
+        raise ValueError(f"replay holds actions from {action.min()} to {action.max()} of {num_actions}")
+    for name in ("reward", "discount"):
+        if not np.isfinite(stored[name]).all():
+            raise ValueError(f"replay holds a {name} that is not finite")
+
+
+def _unfit(checkpoint: Path, reason: str) -> CorruptFile:
+    run = checkpoint.parent.parent
+    return CorruptFile(
+        f"{checkpoint} does not fit the run's options, or was changed: {reason}. If {run / 'config.json'} was edited "
+        "after the run began (env.num_envs, replay.capacity, optim.name ...), put the old values back; a training with "
+        f"other options is a new run, which may start from these weights: --from {run}"
+    )
 
 
 def _rng_state(rng: np.random.Generator) -> dict[str, Any]:

@@ -31,6 +31,9 @@ class EventLog:
         folder: the run's folder.
         length: bytes to keep of an existing file (from the checkpoint resumed from); 0 begins anew.
 
+    Attributes:
+        lost: the file that `length` is of was gone, and a new one has begun.
+
     Raises:
         CorruptFile: the file is shorter than the checkpoint says.
     """
@@ -38,10 +41,14 @@ class EventLog:
     def __init__(self, folder: Path, length: int = 0) -> None:
         self.path = folder / EVENT_FILE
         with explained(self.path, "write"):
-            existing = self.path.stat().st_size if self.path.exists() else 0
+            self.lost = length > 0 and not self.path.exists()
+            length = 0 if self.lost else length
+            existing = self.path.stat().st_size if length else 0
             if existing < length:
                 raise CorruptFile(
-                    f"{self.path} has {existing} bytes, the checkpoint had {length}: it was truncated or replaced."
+                    f"{self.path} has {existing} bytes, the checkpoint had {length}: it was truncated or replaced. Put "
+                    f"the whole file back, or delete {self.path} and resume again: the training goes on exactly, "
+                    "without the curves up to here."
                 )
             self._file = open(self.path, "ab")  # noqa: SIM115 - open for as long as the run lasts
             self._file.truncate(length)
@@ -78,7 +85,8 @@ class EventLog:
 
     def close(self) -> None:
         """Flush and close."""
-        self._file.close()
+        with explained(self.path, "write"):
+            self._file.close()
 
 
 class Means:

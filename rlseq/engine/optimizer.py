@@ -6,7 +6,7 @@ Adam and AdamW call torch's fused kernel itself: on the flat buffer of a small n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -34,7 +34,11 @@ class Optimizer(Protocol):
         """Moments and counters as `<parameter index>.<name>`; empty before the first step."""
 
     def load(self, arrays: dict[str, np.ndarray]) -> None:
-        """Put back a copy of what `arrays` gave; learning rates and the like come from the options, not from a file."""
+        """Put back a copy of what `arrays` gave; learning rates and the like come from the options, not from a file.
+
+        Raises:
+            ValueError: names or shapes are those of another optimiser or network.
+        """
 
 
 class _Moments(NamedTuple):
@@ -100,20 +104,19 @@ class FusedAdam:
         }
 
     def load(self, arrays: dict[str, np.ndarray]) -> None:
-        """See `Optimizer`.
-
-        Raises:
-            KeyError, ValueError: names or shapes are those of another optimiser or network.
-        """
+        """See `Optimizer`."""
         state = self._zeros() if arrays else []
         slots = {f"{index}.{name}": slot for index, entry in enumerate(state) for name, slot in entry._asdict().items()}
-        if arrays.keys() != slots.keys():
-            raise KeyError(f"the optimiser's arrays are {sorted(arrays)}, not {sorted(slots)}")
+        _check_shapes(arrays, {name: tuple(slot.shape) for name, slot in slots.items()})
         for name, slot in slots.items():
-            if arrays[name].shape != tuple(slot.shape):
-                raise ValueError(f"the optimiser's {name} has shape {arrays[name].shape}, not {tuple(slot.shape)}")
             slot.copy_(torch.from_numpy(arrays[name]))
         self._state = state
+
+
+MOMENTS: dict[type[torch.optim.Optimizer], tuple[str, ...]] = {
+    torch.optim.SGD: (),
+    torch.optim.RMSprop: ("step", "square_avg"),
+}
 
 
 class TorchOptimizer:
@@ -145,12 +148,23 @@ class TorchOptimizer:
 
     def load(self, arrays: dict[str, np.ndarray]) -> None:
         """See `Optimizer`."""
+        if arrays:
+            _check_shapes(arrays, self._shapes())
         state: dict[int, dict[str, Any]] = {}
         for path, array in arrays.items():
             index, _, name = path.partition(".")
             state.setdefault(int(index), {})[name] = torch.from_numpy(array.copy())
         self._optimizer.load_state_dict({"state": state, "param_groups": self._optimizer.state_dict()["param_groups"]})
         self.param_groups = self._optimizer.param_groups
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of every array that the optimiser holds after an update."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        parameters = [(group, parameter) for group in self.param_groups for parameter in group["params"]]
+        for index, (group, parameter) in enumerate(parameters):
+            names = [*MOMENTS[type(self._optimizer)], *(["momentum_buffer"] if group["momentum"] else [])]
+            shapes |= {f"{index}.{name}": () if name == "step" else tuple(parameter.shape) for name in names}
+        return shapes
 
 
 def _sgd(groups: Groups, o: OptimOptions) -> Optimizer:
@@ -167,3 +181,11 @@ OPTIMIZERS: dict[str, Callable[[Groups, OptimOptions], Optimizer]] = {
     "sgd": _sgd,
     "rmsprop": _rmsprop,
 }
+
+
+def _check_shapes(arrays: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Before anything is changed: what does not fit would fail, or begin anew, at the next step."""
+    shapes = {path: array.shape for path, array in arrays.items()}
+    if shapes != expected:
+        odd = sorted(path for path in shapes.keys() | expected.keys() if shapes.get(path) != expected.get(path))[0]
+        raise ValueError(f"optimizer.{odd} is {shapes.get(odd, 'missing')}, not {expected.get(odd, 'expected')}")

@@ -118,6 +118,8 @@ class Session:
                 self.stopped = numbers.stopped  # it was killed between its early end and its export
         self.checkpoints.prepare(self.step if numbers is not None else None)
         self._log = EventLog(self.run.path, 0 if numbers is None else numbers.events_bytes)
+        if self._log.lost:
+            self.tell("warning", {"message": f"{self._log.path} is gone: its curves begin anew at step {self.step}."})
         self._started = self._window_started = time.perf_counter()
         self._window_step = self._tick_step = self._started_step = self.step
         if numbers is None:

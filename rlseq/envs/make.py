@@ -47,6 +47,8 @@ def import_modules(modules: Sequence[str]) -> None:
     if modules and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     for module in modules:
+        if not all(part.strip() for part in module.split(".")):
+            raise UsageError(f"--import {module or repr(module)}: this names no module; write my_envs or pkg.my_envs.")
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -47,15 +48,16 @@ def export_policy(
         path.parent.mkdir(parents=True, exist_ok=True)
     _sweep(path)
     try:
-        write_graph(with_spec(model, spec), candidate)
+        write_graph(with_spec(model, spec), candidate, path)
         report = check_parity(
             TorchPolicy(net, spec), load_onnx(candidate), make, seed=PARITY_SEED, fresh=spec.env.fresh
         )
-        write_graph(with_spec(model, msgspec.structs.replace(spec, parity=report)), candidate)
+        write_graph(with_spec(model, msgspec.structs.replace(spec, parity=report)), candidate, path)
         with explained(path, "write"):
             os.replace(candidate, path)
     finally:
-        candidate.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a name that is too long
+            candidate.unlink(missing_ok=True)
     return report
 
 

@@ -129,8 +129,8 @@ def with_spec(model: onnx.ModelProto, spec: PolicySpec) -> onnx.ModelProto:
     return described
 
 
-def write_graph(model: onnx.ModelProto, path: Path) -> None:
-    """Write the one file, after reading back what a runtime will see.
+def write_graph(model: onnx.ModelProto, path: Path, called: Path | None = None) -> None:
+    """Write the one file, after reading back what a runtime will see; messages call it `called`.
 
     Raises:
         RlseqError: the opset or IR version is too new, or data is external: an exporter that changed its habits.
@@ -144,7 +144,7 @@ def write_graph(model: onnx.ModelProto, path: Path) -> None:
         raise RlseqError("the exporter put weights into a second file; one file was asked for.")
     onnx.checker.check_model(model, full_check=True)
     data = model.SerializeToString(deterministic=True)
-    write_atomic(path, lambda file: _write(file, data))
+    write_atomic(path, lambda file: _write(file, data), called)
 
 
 def _write(file: IO[bytes], data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from rlseq.spec import Leaf, PolicySpec, StateLeaf
 
 ACTION, Q_VALUES = "action", "q_values"
 MAX_ELEMENTS = 2**28  # of one observation or state: a policy asking for more is damaged, and would take the memory
+MAX_MEMORY = 4 << 30  # bytes of all graphs of a process: twice what a file may hold
+SAME_AS_REQUESTED = 1  # onnxruntime's arena_extend_strategy that takes no more than is asked for
 DTYPES = {
     "tensor(float)": "float32",
     "tensor(double)": "float64",
@@ -67,6 +70,8 @@ def open_graph(file: OnnxFile) -> Graph:
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     # Bytes with "ORTM" in the right place would be read as another format, which has not been checked.
     options.add_session_config_entry("session.load_model_format", "ONNX")
+    _bounded_memory()
+    options.add_session_config_entry("session.use_env_allocators", "1")
     options.log_severity_level = 4  # errors are raised, and told in our words; warnings are for the exporter's author
     try:
         # No options out of the file, no second try that prints to stdout.
@@ -84,12 +89,24 @@ def open_graph(file: OnnxFile) -> Graph:
         raise CorruptFile(f"{file.path} is refused by ONNX Runtime {ort.__version__}: {first_line(error)}") from error
 
 
+@functools.cache
+def _bounded_memory() -> None:
+    """Let all graphs of this process together take no more than `MAX_MEMORY`.
+
+    A file of a kilobyte may ask for a constant of a terabyte; ONNX Runtime itself would take what the machine has.
+    """
+    place = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    ort.create_and_register_allocator(place, ort.OrtArenaCfg(MAX_MEMORY, SAME_AS_REQUESTED, -1, -1))
+
+
 def _ports(arguments: Sequence[Any]) -> dict[str, Port]:
     return {arg.name: Port(arg.name, DTYPES.get(arg.type, arg.type), tuple(arg.shape)) for arg in arguments}
 
 
 def first_line(error: Exception) -> str:
     """The part of an ONNX Runtime message that a user can read: without error code, source file and C++ signature."""
+    if "Available memory of" in str(error):
+        return f"it asks for more than {MAX_MEMORY >> 30} GiB of memory"
     line = str(error).strip().partition("\n")[0]
     line = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", line)
     line = re.sub(r"^(Load model from .*? failed: ?)?/\S+:\d+ .*?\)( const)? ", "", line)

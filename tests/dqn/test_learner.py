@@ -46,8 +46,10 @@ def learner(precision: Precision = PLAIN, gradients: str = "auto", **changes: An
 
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("loss", ["huber", "mse"])
-def test_a_burst_equals_a_naive_loop(double: bool, loss: str) -> None:
+@pytest.mark.parametrize("chunk", [1024, 16])  # less than a chunk, and two whole ones
+def test_a_burst_equals_a_naive_loop(double: bool, loss: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ordinary parameters, one batch at a time, targets written out: the same losses and weights."""
+    monkeypatch.setattr("rlseq.dqn.learner.CHUNK_ROWS", chunk)
     ours, memory = learner(double=double, loss=loss), replay()
     net, target = copy.deepcopy(ours.net), copy.deepcopy(ours.target)
     for p in net.parameters():

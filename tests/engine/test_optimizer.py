@@ -115,16 +115,13 @@ def test_a_state_that_was_never_stepped_loads_too() -> None:
     assert torch.equal(a.flat.data, b.flat.data)
 
 
-@pytest.mark.parametrize(
-    ("change", "error"),
-    [({"0.exp_avg": np.zeros(3, np.float32)}, ValueError), ({"1.exp_avg": np.zeros(3, np.float32)}, KeyError)],
-)
-def test_moments_of_another_network_are_refused(change: dict[str, np.ndarray], error: type[Exception]) -> None:
+@pytest.mark.parametrize("change", [{"0.exp_avg": np.zeros(3, np.float32)}, {"1.exp_avg": np.zeros(3, np.float32)}])
+def test_moments_of_another_network_are_refused(change: dict[str, np.ndarray]) -> None:
     """Before anything is changed."""
     a, step = step_of(network(), options(name="adam"))
     step(Part(batches(1)[0], 1.0))
     before = {name: array.copy() for name, array in a.optimizer.arrays().items()}
-    with pytest.raises(error, match="exp_avg"):
+    with pytest.raises(ValueError, match="exp_avg"):
         a.optimizer.load({**before, **change})
     for name, array in a.optimizer.arrays().items():
         np.testing.assert_array_equal(array, before[name])
