@@ -47,10 +47,13 @@ def learner(precision: Precision = PLAIN, gradients: str = "auto", **changes: An
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("loss", ["huber", "mse"])
 @pytest.mark.parametrize("chunk", [1024, 16])  # less than a chunk, and two whole ones
-def test_a_burst_equals_a_naive_loop(double: bool, loss: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("update", ["hard", "soft"])
+def test_a_burst_equals_a_naive_loop(
+    double: bool, loss: str, chunk: int, update: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ordinary parameters, one batch at a time, targets written out: the same losses and weights."""
     monkeypatch.setattr("rlseq.dqn.learner.CHUNK_ROWS", chunk)
-    ours, memory = learner(double=double, loss=loss), replay()
+    ours, memory = learner(double=double, loss=loss, target_update=update, tau=0.25), replay()
     net, target = copy.deepcopy(ours.net), copy.deepcopy(ours.target)
     for p in net.parameters():
         p.grad = None
@@ -69,6 +72,10 @@ def test_a_burst_equals_a_naive_loop(double: bool, loss: str, chunk: int, monkey
         optimizer.zero_grad()
         error.backward()
         optimizer.step()
+        if update == "soft":
+            with torch.no_grad():
+                for mixed, online in zip(target.parameters(), net.parameters(), strict=True):
+                    mixed.lerp_(online, 0.25)
         assert rows[k, 0] == pytest.approx(error.item(), rel=1e-5)
         assert rows[k, 2] == pytest.approx(q.mean().item(), rel=1e-4)
     for p, r in zip(ours.net.parameters(), net.parameters(), strict=True):
