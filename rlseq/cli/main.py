@@ -178,12 +178,12 @@ app.command("bench")(bench.bench)
 
 def main() -> None:
     """The console script."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a sign shows a question mark
     try:
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="replace")  # a terminal that cannot show a sign shows a question mark
         app(prog_name="rlseq")
-    except KeyboardInterrupt:  # one more Ctrl-C, while the first one was being told
+    except KeyboardInterrupt:  # before anything began, or one more Ctrl-C while the first one was being told
         sys.exit(130)
 
 

@@ -188,7 +188,7 @@ def _files(run: Path, without_checkpoints: bool) -> set[str]:
 def _timeless(run: runs.Run) -> dict[str, Any]:
     summary = run.summary()
     assert summary is not None
-    return {key: value for key, value in summary.items() if key not in ("training_seconds", "steps_per_second")}
+    return {key: value for key, value in summary.items() if not key.endswith("_seconds") and key != "steps_per_second"}
 
 
 def assert_intact(run: Path) -> int:

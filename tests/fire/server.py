@@ -105,6 +105,8 @@ def child(request: dict[str, Any], out: int, err: int) -> NoReturn:
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1 if end.code else 0
+    except KeyboardInterrupt:  # before rlseq began: the interpreter's own affair
+        code = 130
     except BaseException:  # told to the test, which fails
         import traceback
 

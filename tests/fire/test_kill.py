@@ -79,8 +79,12 @@ def test_a_killed_run_resumes_exactly_wherever_the_kill_struck(pool: SimpleQueue
         place.mkdir()
         context, hits = f"seed {SEED}, {moment}", 0
         for share in moment.shares:
-            strike = [[share * whole[moment.variant].seconds, KILL]]
-            ended = go_on(server, place, words(moment.variant), signals=strike, export="stub")
+            seconds = share * whole[moment.variant].seconds
+            ended = go_on(server, place, words(moment.variant), signals=[[seconds, KILL]], export="stub")
+            while ended.code == 0 and not hits and seconds > 0.001:  # too late: the machine is quicker than it was
+                shutil.rmtree(place / NAME)
+                seconds *= 0.7
+                ended = go_on(server, place, words(moment.variant), signals=[[seconds, KILL]], export="stub")
             assert ended.code in (0, -KILL), f"{context}: {ended}"
             hits += ended.code == -KILL
             if ended.code == 0:
@@ -97,7 +101,7 @@ def test_a_killed_run_resumes_exactly_wherever_the_kill_struck(pool: SimpleQueue
 
     hits = in_parallel(pool, kill, moments(np.random.default_rng(SEED)))
     assert len(hits) == KILLS
-    assert sum(hits) >= 0.75 * KILLS, "too few kills found a running training"
+    assert min(hits) >= 1, "every kill must find a running training"
 
 
 def trained_and_finished(server: Server, folder: Path) -> tuple[Path, float]:
@@ -123,10 +127,12 @@ def test_a_run_killed_in_its_last_evaluation_or_export_finishes(pool: SimpleQueu
         whole, seconds = trained_and_finished(server, tmp_path)
 
     def kill(server: Server, share: float) -> int:
-        place = tmp_path / f"killed-{share}"
-        shutil.copytree(tmp_path / "trained", place)
-        ended = server(*RESUME, cwd=place, env=HERE, signals=[[share * seconds, KILL]])
-        hit = ended.code == -KILL
+        place, at, hit = tmp_path / f"killed-{share}", share * seconds, False
+        while not hit and at > 0.001:
+            shutil.rmtree(place, ignore_errors=True)
+            shutil.copytree(tmp_path / "trained", place)
+            ended = server(*RESUME, cwd=place, env=HERE, signals=[[at, KILL]])
+            hit, at = ended.code == -KILL, 0.7 * at
         assert hit or ended.code == 0, f"seed {SEED}, after {share} of {seconds} s: {ended}"
         if not (place / NAME / "summary.json").exists():
             ended = server(*RESUME, cwd=place, env=HERE)
@@ -135,4 +141,4 @@ def test_a_run_killed_in_its_last_evaluation_or_export_finishes(pool: SimpleQueu
         return hit
 
     hits = in_parallel(pool, kill, np.random.default_rng(SEED).uniform(0, 1, KILLS_IN_EXPORT).tolist())
-    assert sum(hits) >= 0.5 * KILLS_IN_EXPORT
+    assert all(hits)
