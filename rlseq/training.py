@@ -261,6 +261,7 @@ def _finish(plan: Plan, trainer: DqnTrainer, session: Session, run: runs.Run) ->
         {"hparam/mean_return": score["mean_return"], "hparam/std_return": score["std_return"]},
         session.step,
     )
+    session.log.sync()  # the summary says that all is done, so all must be there
     run.write("summary.json", summary)
     return summary
 

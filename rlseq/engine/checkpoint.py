@@ -43,7 +43,8 @@ class Checkpoints:
         self._regular, self._best, self._keep = run.path / "checkpoints", run.path / "best", keep
 
     def prepare(self, step: int | None) -> None:
-        """Remove what a killed process left: half-written files and folders, and everything later than `step`."""
+        """Remove what a killed process left: half-written files and folders, what it had not yet let go of, and
+        everything later than `step`."""
         for path in self._regular.parent.glob(".*.tmp"):
             path.unlink(missing_ok=True)
         for folder in (self._regular, self._best):
@@ -53,19 +54,24 @@ class Checkpoints:
             for path in checkpoints.numbered(folder):
                 if step is not None and int(path.name) > step:
                     checkpoints.remove(path)
+        self._let_go()
 
     def save(self, step: int, snapshot: Snapshot) -> Path:
         """Write a checkpoint, then let go of what it makes superfluous."""
         arrays = {"model": snapshot.model, "trainer": snapshot.trainer, checkpoints.REPLAY: snapshot.replay}
         path = checkpoints.write_checkpoint(self._regular, step, snapshot.numbers, arrays)
-        *older, _ = checkpoints.numbered(self._regular)
+        self._let_go()
+        return path
+
+    def _let_go(self) -> None:
+        """Only the last checkpoint holds the replay; of the older ones a few stay, of the best ones the last."""
+        older = checkpoints.numbered(self._regular)[:-1]
         for old in older:
             (old / f"{checkpoints.REPLAY}.safetensors").unlink(missing_ok=True)
         for old in [p for p in older if p.name != "0"][: -self._keep + 1 or None]:
             checkpoints.remove(old)
         for old in checkpoints.numbered(self._best)[:-1]:
             checkpoints.remove(old)
-        return path
 
     def save_best(self, step: int, model: Arrays, numbers: Mapping[str, Any]) -> Path:
         """Write the best weights so far. The best before stays until the next `save`, to which a resume returns."""

@@ -76,8 +76,8 @@ class EventLog:
         with explained(self.path, "write"):
             self._records.write(event.SerializeToString())
 
-    def length(self) -> int:
-        """Bytes written so far, all of them handed to the operating system."""
+    def sync(self) -> int:
+        """Have everything on disk; gives the bytes written so far."""
         with explained(self.path, "write"):
             self._file.flush()
             os.fsync(self._file.fileno())  # a checkpoint will name this length, and is synced itself

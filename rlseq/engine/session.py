@@ -237,7 +237,7 @@ class Session:
             stopped=self.stopped,
             total_steps=self.options.steps,
             seconds=self.seconds,
-            events_bytes=self.log.length(),
+            events_bytes=self.log.sync(),
         )
 
     def finish(self) -> None:

@@ -75,8 +75,8 @@ def test_what_a_killed_process_left_is_swept_and_what_is_later_goes(
             (folder / rubbish).mkdir()
             (folder / rubbish / "model.safetensors").write_bytes(b"half")
     kept.prepare(step)
-    for folder in (tmp_path / "checkpoints", tmp_path / "best"):
-        assert sorted(path.name for path in folder.iterdir()) == left
+    for folder, expected in ((tmp_path / "checkpoints", left), (tmp_path / "best", left[-1:])):
+        assert sorted(path.name for path in folder.iterdir()) == expected
 
 
 @pytest.mark.parametrize("call", range(1, 8))
@@ -124,3 +124,18 @@ def test_a_file_that_was_changed_is_noticed(tmp_path: Path, file: str) -> None:
             manifest = checkpoints.read_manifest(path)
             for name in ("model", "trainer", "replay"):
                 checkpoints.read_arrays(path, manifest, name)
+
+
+def test_what_a_killed_process_had_not_let_go_of_goes_at_the_next_start(tmp_path: Path) -> None:
+    """Killed between a checkpoint and the removal of those before it."""
+    run = Run(tmp_path)
+    kept = Checkpoints(run, 2)
+    kept.prepare(None)
+    for step in (0, 10, 20, 30):
+        checkpoints.write_checkpoint(tmp_path / "checkpoints", step, {}, {"model": {}, "replay": {"x": np.zeros(2)}})
+    for step in (10, 20, 30):
+        kept.save_best(step, {}, {})
+    kept.prepare(20)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["0", "10", "20"]
+    assert [path.name for path in (tmp_path / "best").iterdir()] == ["20"]
+    assert [path.parent.name for path in (tmp_path / "checkpoints").glob("*/replay.safetensors")] == ["20"]

@@ -30,7 +30,7 @@ def test_a_file_cut_to_a_length_goes_on_without_a_doubled_step(tmp_path: Path) -
     log = EventLog(tmp_path)
     for step in range(3):
         log.scalars({"a": float(step)}, step)
-    length = log.length()
+    length = log.sync()
     for step in range(3, 6):
         log.scalars({"a": -1.0}, step)  # logged by the process that was killed
     log.close()
@@ -46,7 +46,7 @@ def test_a_file_cut_to_a_length_goes_on_without_a_doubled_step(tmp_path: Path) -
 
 def test_a_file_shorter_than_the_checkpoint_says_is_refused(tmp_path: Path) -> None:
     log = EventLog(tmp_path)
-    length = log.length()
+    length = log.sync()
     log.close()
     with pytest.raises(CorruptFile, match=str(length + 1)):
         EventLog(tmp_path, length + 1)

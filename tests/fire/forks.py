@@ -170,8 +170,10 @@ def assert_same(whole: Path, other: Path, *, stopped: bool = False) -> None:
     """
     assert_same_run(whole, other)
     a, b = runs.Run(whole), runs.Run(other)
-    assert _files(whole, stopped) == _files(other, stopped)
-    assert (a.config(), a.lineage(), _timeless(a)) == (b.config(), b.lineage(), _timeless(b))
+    odd = _files(whole, stopped) ^ _files(other, stopped)
+    assert not odd, f"a file too many or too few: {sorted(odd)}"
+    for one, two in zip((a.config(), a.lineage(), _timeless(a)), (b.config(), b.lineage(), _timeless(b)), strict=True):
+        assert one == two, f"{one}\n{two}"
     best_a, best_b = a.checkpoint("best"), b.checkpoint("best")
     assert best_a.name == best_b.name
     assert checkpoints.read_manifest(best_a)["numbers"] == checkpoints.read_manifest(best_b)["numbers"]

@@ -83,7 +83,7 @@ def child(request: dict[str, Any], out: int, err: int) -> NoReturn:
     from rlseq.cli import main
     from rlseq.dqn.train import DqnTrainer
 
-    code = 99
+    code = 130  # where a second Ctrl-C comes while the first one's end is noted
     try:
         os.chdir(request["cwd"])
         os.environ.update(request.get("env") or {})
