@@ -7,9 +7,7 @@ from queue import SimpleQueue
 
 import pytest
 
-pytest.register_assert_rewrite("tests.fire.forks", "tests.training")
-
-from tests.fire.forks import Server, borrowed, servers  # noqa: E402 - after it was said how to import it
+from tests.fire.forks import Server, borrowed, servers
 
 
 @pytest.fixture(scope="session")
