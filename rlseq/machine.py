@@ -48,16 +48,21 @@ def commit() -> str | None:
     if not (root / ".git").exists():
         return None
     try:
-        head = _git(root, "rev-parse", "--short=10", "HEAD")
-        changed = _git(root, "status", "--porcelain", "--", "rlseq", "pyproject.toml", RESULTS)
+        head = git(root, "rev-parse", "--short=10", "HEAD").strip()
+        changed = git(root, "status", "--porcelain", "--", "rlseq", "pyproject.toml", RESULTS)
     except (OSError, subprocess.SubprocessError):
         return None
     return head + ("+changes" if changed else "")
 
 
-def _git(root: Path, *arguments: str) -> str:
-    result = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True, timeout=10)
-    return result.stdout.strip()
+def git(tree: Path, *arguments: str) -> str:
+    """What a git command prints in a source tree.
+
+    Raises:
+        OSError, subprocess.SubprocessError: it failed, or took a minute.
+    """
+    done = subprocess.run(["git", *arguments], cwd=tree, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout
 
 
 def cpu_name() -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlseq.errors import RlseqError, UsageError
+from rlseq.machine import git
 
 RESULTS_FORMAT = 1
 RESULTS = "rlseq/bench/results.json"
@@ -193,10 +194,9 @@ def _answers(tree: Path, *arguments: str) -> bool:
 
 def _git(tree: Path, *arguments: str) -> str:
     try:
-        done = subprocess.run(["git", *arguments], cwd=tree, capture_output=True, text=True, check=True, timeout=60)
+        return git(tree, *arguments)
     except (OSError, subprocess.SubprocessError) as error:
         raise RlseqError(f"git {' '.join(arguments)} in {tree} failed: {error}") from None
-    return done.stdout
 
 
 def _some(names: Sequence[str]) -> str:

@@ -18,6 +18,9 @@ class DqnOptions(Options, frozen=True, kw_only=True):
     """Deep Q-learning (Mnih et al. 2015, doi:10.1038/nature14236)."""
 
     gamma: Annotated[float, Meta(description="discount of a step", ge=0, le=1)] = 0.99
+    n_step: Annotated[
+        int, Meta(description="rewards summed before the target bootstraps (arXiv 1710.02298)", ge=1, le=1_000)
+    ] = 1
     double: Annotated[
         bool, Meta(description="Double DQN: the online network chooses the next action (arXiv 1509.06461)")
     ] = True

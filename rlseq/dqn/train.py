@@ -71,7 +71,7 @@ class DqnTrainer:
         self.learner = DqnLearner(
             net, options, total_updates=self.total_updates(self.horizon), precision=self.precision
         )
-        self.replay = UniformReplay(options.replay.capacity, spec.observation)
+        self.replay = UniformReplay(options.replay.capacity, spec.observation, options.dqn.n_step, options.env.num_envs)
         self._replay_rng = generator(REPLAY, run.seed)
         self.actor = EpsilonGreedy(
             value_function(net, options.env.num_envs), spec.action.n, generator(EXPLORATION, run.seed)
@@ -100,9 +100,9 @@ class DqnTrainer:
         while session.running:
             actions = self.actor.act(envs.obs, epsilon_at(o, step, self.horizon))
             moved = envs.step(actions)
-            replay.add(
-                moved.obs, actions, moved.reward, np.where(moved.terminated, np.float32(0), gamma), moved.next_obs
-            )
+            discount = np.where(moved.terminated, np.float32(0), gamma)
+            ended = moved.terminated | moved.truncated
+            replay.add(moved.obs, actions, moved.reward, discount, moved.next_obs, ended)
             before, step = step, step + num_envs
             self._step = step
             self._count_episodes(moved.finished)
@@ -218,7 +218,7 @@ class DqnTrainer:
     def describe(self) -> dict[str, str]:
         """What is about to run, as label -> text."""
         o, net = self.options, self.learner.net
-        size = replay_bytes(o.replay.capacity, self.spec.observation)
+        size = replay_bytes(o.replay.capacity, self.spec.observation, o.dqn.n_step)
         precision = str(self.precision.dtype or "float32").removeprefix("torch.")
         return {
             "environment": f"{o.env.id}, {o.env.num_envs} in parallel" if o.env.num_envs > 1 else o.env.id,

@@ -17,6 +17,7 @@ from rlseq.player.onnx_file import OnnxFile, read_onnx_file
 from rlseq.spec import (
     FEW,
     FORMAT_KEY,
+    SMALL,
     SPEC_FORMAT,
     SPEC_KEY,
     Leaf,
@@ -28,8 +29,6 @@ from rlseq.spec import (
     decode_spec,
     encode_observations,
 )
-
-SMALL = 8_192  # elements; OpenBLAS starts threads for the dot product of longer vectors
 
 
 class OnnxPolicy(Policy[np.ndarray]):

@@ -1,7 +1,9 @@
 """Uniform replay memory (Lin 1992): a ring of transitions in preallocated arrays of the environment's own dtypes.
 
-The true successor observation is stored with each transition, and the discount with which it bootstraps: gamma^k after
-k steps, 0 after a termination, not after a truncation. So a sample needs no knowledge of episodes, gamma or n.
+The true successor observation is stored with each transition, and the discount with which it bootstraps: gamma, 0 after
+a termination, not after a truncation. So a sample needs no knowledge of episodes. Returns over n steps (Sutton 1988; in
+DQN: Hessel et al. 2018, arXiv 1710.02298) are put together when a sample is drawn, from the rows that follow: what is
+stored does not depend on n, and no step waits anywhere to be completed.
 """
 
 from __future__ import annotations
@@ -21,20 +23,26 @@ class UniformReplay:
     Args:
         capacity: number of transitions kept.
         leaves: of the observation.
+        n_step: n, the number of rewards that a sampled transition sums.
+        num_envs: N, how many environments take turns in the ring: a row's successor lies N rows further.
 
     Raises:
         UsageError: the machine has less memory than it needs.
     """
 
-    def __init__(self, capacity: int, leaves: Sequence[Leaf]) -> None:
+    def __init__(self, capacity: int, leaves: Sequence[Leaf], n_step: int = 1, num_envs: int = 1) -> None:
         check_memory(
-            replay_bytes(capacity, leaves), f"a replay of {capacity} transitions", "make replay.capacity smaller"
+            replay_bytes(capacity, leaves, n_step),
+            f"a replay of {capacity} transitions",
+            "make replay.capacity smaller",
         )
         self.capacity = capacity
+        self.n_step = n_step
+        self.num_envs = num_envs
         self.size = 0
         self.position = 0
         self.arrays: dict[str, np.ndarray] = {
-            name: np.zeros((capacity, *shape), dtype) for name, dtype, shape in _layout(leaves)
+            name: np.zeros((capacity, *shape), dtype) for name, dtype, shape in _layout(leaves, n_step)
         }
         self._obs = tuple(self.arrays[f"obs.{k}"] for k in range(len(leaves)))
         self._next_obs = tuple(self.arrays[f"next_obs.{k}"] for k in range(len(leaves)))
@@ -46,6 +54,7 @@ class UniformReplay:
         reward: np.ndarray,
         discount: np.ndarray,
         next_obs: tuple[np.ndarray, ...],
+        ended: np.ndarray | None = None,
     ) -> None:
         """Copy N transitions in, overwriting the oldest when full.
 
@@ -54,12 +63,14 @@ class UniformReplay:
             action: `[N]` indices from 0.
             reward: `[N]`.
             discount: `[N]`, 0 after a termination.
+            ended: `[N]` bool, whether the episode ended, by termination or truncation; needed for n > 1 alone.
         """
         num, start = len(action), self.position
         if num > self.capacity:  # only the newest fit; they are what N single additions would have left
             skip = num - self.capacity
             obs, next_obs = tuple(a[skip:] for a in obs), tuple(a[skip:] for a in next_obs)
             action, reward, discount, num = action[skip:], reward[skip:], discount[skip:], self.capacity
+            ended = None if ended is None else ended[skip:]
             start = (start + skip) % self.capacity
         end = start + num
         where: slice | np.ndarray = slice(start, end) if end <= self.capacity else np.arange(start, end) % self.capacity
@@ -70,6 +81,8 @@ class UniformReplay:
         self.arrays["action"][where] = action
         self.arrays["reward"][where] = reward
         self.arrays["discount"][where] = discount
+        if self.n_step > 1:
+            self.arrays["ended"][where] = ended
         self.position = end % self.capacity
         self.size = min(self.size + num, self.capacity)
 
@@ -77,14 +90,36 @@ class UniformReplay:
         """`num` transitions drawn uniformly, with replacement; gathered into new arrays."""
         index = rng.integers(0, self.size, num)
         arrays = self.arrays
+        reward, discount, last = arrays["reward"].take(index), arrays["discount"].take(index), index
+        if self.n_step > 1:
+            reward, discount, last = self._look_ahead(index, reward, discount)
         return TransitionBatch(
             obs=tuple(array.take(index, axis=0) for array in self._obs),
             action=arrays["action"].take(index),
-            reward=arrays["reward"].take(index),
-            discount=arrays["discount"].take(index),
-            next_obs=tuple(array.take(index, axis=0) for array in self._next_obs),
+            reward=reward,
+            discount=discount,
+            next_obs=tuple(array.take(last, axis=0) for array in self._next_obs),
             index=index,
         )
+
+    def _look_ahead(
+        self, index: np.ndarray, reward: np.ndarray, discount: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Sum of up to n rewards, what is left of the discount, and the row of the last of these steps.
+
+        An episode's end and the newest row cut the sum short: fewer steps, and the discount says how many.
+        """
+        arrays, last = self.arrays, index
+        newer = (self.position - 1 - index) % self.capacity // self.num_envs  # rows of the same environment after it
+        going = ~arrays["ended"].take(index)
+        for k in range(1, self.n_step):
+            going &= newer >= k
+            after = (last + self.num_envs) % self.capacity
+            reward = np.where(going, reward + discount * arrays["reward"].take(after), reward)
+            discount = np.where(going, discount * arrays["discount"].take(after), discount)
+            last = np.where(going, after, last)
+            going &= ~arrays["ended"].take(after)
+        return reward, discount, last
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, int]]:
         """The filled part of each array (views, no copies), and the counters."""
@@ -118,13 +153,14 @@ class UniformReplay:
         self.size, self.position = size, position
 
 
-def _layout(leaves: Sequence[Leaf]) -> list[tuple[str, str, tuple[int, ...]]]:
+def _layout(leaves: Sequence[Leaf], n_step: int) -> list[tuple[str, str, tuple[int, ...]]]:
     layout = [(f"{part}.{k}", leaf.dtype, leaf.shape) for part in ("obs", "next_obs") for k, leaf in enumerate(leaves)]
-    return [*layout, ("action", "int64", ()), ("reward", "float32", ()), ("discount", "float32", ())]
+    ended: list[tuple[str, str, tuple[int, ...]]] = [("ended", "bool", ())] if n_step > 1 else []
+    return [*layout, ("action", "int64", ()), ("reward", "float32", ()), ("discount", "float32", ()), *ended]
 
 
-def replay_bytes(capacity: int, leaves: Sequence[Leaf]) -> int:
+def replay_bytes(capacity: int, leaves: Sequence[Leaf], n_step: int = 1) -> int:
     """Bytes that a replay of `capacity` transitions takes."""
     return capacity * sum(
-        np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64)) for _, dtype, shape in _layout(leaves)
+        np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64)) for _, dtype, shape in _layout(leaves, n_step)
     )

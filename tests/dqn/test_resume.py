@@ -47,6 +47,11 @@ def crash_at(step: int, kind: str = "progress") -> Any:
 VARIANTS = {
     "plain": {},
     "soft target, four environments": {"dqn": {"target_update": "soft"}, "env": {"num_envs": 4}},
+    "three-step returns, two environments, a replay that wraps round": {
+        "dqn": {"n_step": 3},
+        "env": {"num_envs": 2},
+        "replay": {"capacity": 201},
+    },
     "schedule, accumulation, no double": {
         "optim": {"schedule": "cosine", "warmup_updates": 20, "accumulate": 3, "name": "adamw", "weight_decay": 0.01},
         "dqn": {"double": False, "loss": "mse"},

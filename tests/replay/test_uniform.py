@@ -282,3 +282,70 @@ print(replay_bytes(rows * blocks, leaves), resident() - before)
     printed, taken = map(int, done.stdout.split())
     assert printed == 300_000 * (2 * (24 * 4 + 64) + 16)
     assert taken == pytest.approx(printed, rel=0.05)
+
+
+def test_three_step_returns_by_hand() -> None:
+    replay = UniformReplay(8, (Leaf(name="obs", shape=(1,)),), n_step=3)
+    rewards, discounts, ended = [1, 2, 4, 8, 16], [0.5, 0.5, 0.5, 0, 0.5], [False, False, False, True, False]
+    for k in range(5):
+        obs, following = np.float32([[k]]), np.float32([[k + 1]])
+        replay.add(
+            (obs,),
+            np.array([k]),
+            np.float32([rewards[k]]),
+            np.float32([discounts[k]]),
+            (following,),
+            np.array([ended[k]]),
+        )
+    batch = replay.sample(np.random.default_rng(0), 200)
+    found = {
+        int(k): (float(reward), float(discount), float(after))
+        for k, reward, discount, after in zip(
+            batch.index, batch.reward, batch.discount, batch.next_obs[0][:, 0], strict=True
+        )
+    }
+    assert found == {
+        0: (1 + 0.5 * 2 + 0.25 * 4, 0.125, 3),
+        1: (2 + 0.5 * 4 + 0.25 * 8, 0, 4),
+        2: (4 + 0.5 * 8, 0, 4),
+        3: (8, 0, 4),
+        4: (16, 0.5, 5),  # the newest has one step so far, and bootstraps after it
+    }
+
+
+@pytest.mark.parametrize(("num_envs", "capacity"), [(1, 7), (2, 9), (3, 30), (3, 31), (3, 200)])
+@pytest.mark.parametrize("n_step", [1, 2, 4])
+def test_n_step_returns_are_those_of_each_environments_own_history(num_envs: int, capacity: int, n_step: int) -> None:
+    rng = np.random.default_rng(num_envs * capacity + n_step)
+    replay = UniformReplay(capacity, LEAVES, n_step, num_envs)
+    history: list[list[tuple[float, float, bool, bytes]]] = [[] for _ in range(num_envs)]
+    born: list[tuple[int, int]] = []  # environment and its step, in the order of adding
+    for step in range(50):
+        moved = random_transitions(rng, num_envs)
+        ended = (moved["discount"] == 0) | (rng.random(num_envs) < 0.2)  # terminated, or truncated
+        replay.add(**moved, ended=ended)
+        for i in range(num_envs):
+            row = (moved["reward"][i], moved["discount"][i], bool(ended[i]), moved["next_obs"][0][i].tobytes())
+            history[i].append(row)
+            born.append((i, step))
+    batch = replay.sample(rng, 500)
+    oldest = len(born) - replay.size
+    for k, index in enumerate(batch.index):
+        age = (replay.position - 1 - int(index)) % capacity
+        env, step = born[len(born) - 1 - age]
+        assert len(born) - 1 - age >= oldest
+        reward, discount = np.float32(0), np.float32(1)
+        for one_reward, one_discount, ended_here, after in history[env][step : step + n_step]:
+            reward, discount, last = reward + discount * one_reward, discount * one_discount, after
+            if ended_here:
+                break
+        np.testing.assert_allclose(batch.reward[k], reward, rtol=1e-6)
+        np.testing.assert_allclose(batch.discount[k], discount, rtol=1e-6)
+        assert batch.next_obs[0][k].tobytes() == last
+        assert batch.action[k] == replay.arrays["action"][index]
+
+
+def test_several_steps_take_one_byte_more_a_transition() -> None:
+    assert replay_bytes(1000, LEAVES, n_step=2) == replay_bytes(1000, LEAVES) + 1000
+    replay = UniformReplay(1000, LEAVES, n_step=2)
+    assert sum(array.nbytes for array in replay.arrays.values()) == replay_bytes(1000, LEAVES, n_step=2)
