@@ -247,7 +247,7 @@ def test_the_table() -> None:
 
 def script(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """`.ci/results` of a copy that holds no more than it may need, by a Python without any package."""
-    for file in (".ci/results", "rlseq/__init__.py", "rlseq/version.py", "rlseq/errors.py"):
+    for file in (".ci/results", "rlseq/__init__.py", "rlseq/version.py", "rlseq/errors.py", "rlseq/machine.py"):
         (tree / file).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / file, tree / file)
     for file in ("__init__.py", "results.py"):
