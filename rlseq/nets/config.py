@@ -19,3 +19,43 @@ class NetOptions(Options, frozen=True, kw_only=True):
     activation: Annotated[
         Literal["relu", "tanh", "gelu", "silu", "elu"], Meta(description="activation after each hidden layer")
     ] = "relu"
+
+
+class SequenceNetOptions(Options, frozen=True, kw_only=True):
+    """A network over sequences of tokens."""
+
+    core: Annotated[
+        Literal["gpt", "lstm", "gru"], Meta(description="decoder-only Transformer, or a recurrent network")
+    ] = "gpt"
+    size: Annotated[
+        Literal["tiny", "small", "base"],
+        Meta(description="layers, heads and width by name; each of them may be given instead"),
+    ] = "small"
+    layers: Annotated[Annotated[int, Meta(ge=1, le=1_000)] | None, Meta(description="layers; none: of the size")] = None
+    heads: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000)] | None, Meta(description="gpt: attention heads; none: of the size")
+    ] = None
+    width: Annotated[
+        Annotated[int, Meta(ge=1, le=65_536)] | None,
+        Meta(description="numbers a token is represented by, units of a recurrent layer; none: of the size"),
+    ] = None
+    mlp_width: Annotated[
+        Annotated[int, Meta(ge=1, le=262_144)] | None,
+        Meta(description="gpt: width of the feed-forward layers; none: four times the width"),
+    ] = None
+    activation: Annotated[
+        Literal["gelu", "relu", "relu2", "swiglu"],
+        Meta(description="gpt: of the feed-forward layers; relu2 is the square of relu (arXiv 2109.08668)"),
+    ] = "relu2"
+    qk_norm: Annotated[
+        bool, Meta(description="gpt: queries and keys are normalised before they meet (arXiv 2010.04245)")
+    ] = True
+    window: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="gpt: tokens that a token sees, itself included; none: the whole context"),
+    ] = None
+    tied: Annotated[bool, Meta(description="the head shares its weights with the embedding (arXiv 1608.05859)")] = False
+    dropout: Annotated[float, Meta(description="share of numbers dropped in training", ge=0, lt=1)] = 0.0
+    checkpoint_activations: Annotated[
+        bool, Meta(description="gpt: recompute each layer in the backward pass instead of keeping it (arXiv 1604.06174)")
+    ] = False

@@ -1,0 +1,28 @@
+"""What flows from a sequence task to a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+Array = TypeVar("Array")
+Other = TypeVar("Other")
+
+
+class TokenBatch(NamedTuple, Generic[Array]):
+    """B sequences of T tokens.
+
+    Attributes:
+        inputs: `[B, T]` int64.
+        targets: `[B, T]` int64, what is to be predicted at each place.
+        mask: `[B, T]` bool, false where nothing is to be predicted (padding); None: everywhere.
+    """
+
+    inputs: Array
+    targets: Array
+    mask: Array | None = None
+
+    def map(self, function: Callable[[Array], Other]) -> TokenBatch[Other]:
+        """The batch with `function` applied to every array."""
+        mask = None if self.mask is None else function(self.mask)
+        return TokenBatch(function(self.inputs), function(self.targets), mask)
