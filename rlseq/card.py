@@ -22,7 +22,7 @@ from rlseq.player.latency import measure_latency
 from rlseq.plots import Series as Lines
 from rlseq.plots import draw_curves
 from rlseq.recipe import read_recipe
-from rlseq.resolve import read_options
+from rlseq.resolve import read_policy_options
 from rlseq.runs import Run
 from rlseq.series import Series, Watch, train_series
 
@@ -150,14 +150,14 @@ def _baselines(path: Path) -> list[Baseline]:
 
 def _measured(runs: Sequence[Run]) -> dict[str, Any]:
     """Everything that comes out of the finished runs."""
-    options = read_options(runs[0])[1]
+    options = read_policy_options(runs[0])
     rows = [_run_row(run) for run in runs]
     shipped = rows[shipped_index([row["mean_return"] for row in rows], [row["seed"] for row in rows])]
     run = next(run for run in runs if run.name == shipped["run"])
     summary = run.summary()
     assert summary is not None, "the series is finished"
-    if sha256_file(run.policy) != summary["policy"]["sha256"]:
-        raise CorruptFile(f"{run.policy} is not the file that its training exported: it was changed. Train it again.")
+    if sha256_file(run.exported) != summary["policy"]["sha256"]:
+        raise CorruptFile(f"{run.exported} is not the file that its training exported: it was changed. Train it again.")
     return {
         "algorithm": summary["algorithm"],
         "env_id": options.env.id,
@@ -172,7 +172,7 @@ def _measured(runs: Sequence[Run]) -> dict[str, Any]:
             "parameters": _parameters(run),
             "parity": summary["parity"],
         },
-        "latency": measure_latency(run.policy)._asdict(),
+        "latency": measure_latency(run.exported)._asdict(),
         "seconds": {
             key: _spread([row[key] for row in rows])
             for key in ("training_seconds", "scoring_seconds", "export_seconds")
@@ -195,7 +195,7 @@ def _run_row(run: Run) -> dict[str, Any]:
     missing = [key for key in (*KEPT, "policy", "parity") if key not in summary]
     if missing:
         raise CorruptFile(f"{run.path / 'summary.json'} lacks {', '.join(missing)}: it was changed. Train it again.")
-    return {"seed": read_options(run)[1].run.seed, "run": run.name, **{key: summary[key] for key in KEPT}}
+    return {"seed": read_policy_options(run).run.seed, "run": run.name, **{key: summary[key] for key in KEPT}}
 
 
 def _parameters(run: Run) -> int:
@@ -213,7 +213,7 @@ def _curve(run: Run) -> dict[str, list[float]]:
 
 
 def _write(folder: Path, data: Mapping[str, Any], runs: Sequence[Run]) -> None:
-    policy = next(run for run in runs if run.name == data["shipped"]["run"]).policy
+    policy = next(run for run in runs if run.name == data["shipped"]["run"]).exported
     draw_curves(
         folder / "curve.png",
         [Lines(f"mean of {len(runs)} runs" if len(runs) > 1 else "1 run", [curve_of(run, RETURN) for run in runs])],

@@ -17,7 +17,7 @@ from rlseq.errors import UsageError
 from rlseq.intervals import estimate
 from rlseq.locate import locate
 from rlseq.plots import Series, check_picture, draw_curves
-from rlseq.resolve import read_options
+from rlseq.resolve import read_policy_options
 from rlseq.runs import Run
 
 OF_A_SEED = ("run.seed", "run.name")  # what may differ within a group
@@ -98,7 +98,7 @@ def _runs(paths: Sequence[str | Path]) -> tuple[list[Run], list[str]]:
 
 
 def _member(run: Run, tag: str) -> Member:
-    algorithm, options = read_options(run)
+    algorithm, options = run.config()["algorithm"], read_policy_options(run)
     curve, summary = curve_of(run, tag), run.summary()
     facts: dict[str, Any] = {"run": str(run.path), "seed": options.run.seed, "status": run.status()}
     if summary is not None:

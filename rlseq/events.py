@@ -9,14 +9,14 @@ Kind = Literal["start", "tick", "progress", "evaluation", "checkpoint", "warning
 
 
 class Event(NamedTuple):
-    """Something that happened at an environment step.
+    """Something that happened at a step: of the environments, or an update where nothing is played.
 
     Attributes:
         kind: `start` (data: what is about to run), `tick` (a few times a second: steps per second so far), `progress`
             (every `run.log_every` steps: points of the curves, by their TensorBoard names), `evaluation` (points, and
             `best`: whether these are the best weights yet), `checkpoint` (`path`), `warning` (`message`), `end`
             (`reason`).
-        step: environment steps done.
+        step: steps done.
         total_steps: where training ends if nothing stops it before.
         data: numbers and texts of this kind of event.
         stop: call it to end training after this step, as an early stop: everything is saved.

@@ -36,12 +36,12 @@ class Located(NamedTuple):
         """
         if self.run is None:
             return self.path
-        if not self.run.policy.exists():
+        if not self.run.exported.exists():
             raise RlseqError(
-                f"{self.run.path} has no policy.onnx yet: its training did not end. Export its best checkpoint: "
+                f"{self.run.path} has no {self.run.exported.name} yet: its training did not end. Export its best checkpoint: "
                 f"rlseq export {self.run.path}"
             )
-        return self.run.policy
+        return self.run.exported
 
 
 def locate(path: str | Path | None) -> Located:

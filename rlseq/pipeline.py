@@ -239,18 +239,18 @@ def export(
     run = found.run
     require("onnx", "exporting")
     require("onnxscript", "exporting")
-    from rlseq.trained import export_network, open_trained, policy_record, score_network, spec_with
+    from rlseq.trained import export_network, open_trained, export_record, score_network, spec_with
 
     opened = open_trained(run, checkpoint=str(checkpoint), imports=imports, env=env)
-    target = Path(out) if out is not None else run.policy
+    target = Path(out) if out is not None else run.exported
     if target.suffix != ".onnx":
         raise UsageError(f"--out {target}: the file's name must end in .onnx")
     score = score_network(opened.net, opened.spec, opened.make, opened.options)
     spec = spec_with(opened.spec, run, opened.checkpoint, score)
     report = export_network(opened.net, spec, target, opened.make, opset)
     summary = run.summary()
-    if summary is not None and target.resolve() == run.policy.resolve():
-        run.write("summary.json", {**summary, **policy_record(run, opened.checkpoint, report)})
+    if summary is not None and target.resolve() == run.exported.resolve():
+        run.write("summary.json", {**summary, **export_record(run, opened.checkpoint, report)})
     return ExportResult(target, report)
 
 

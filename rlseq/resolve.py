@@ -14,12 +14,13 @@ from rlseq.errors import CorruptFile, UsageError, check_name, did_you_mean
 from rlseq.fields import Options
 from rlseq.recipe import Recipe, read_recipe
 from rlseq.runs import Run
+from rlseq.seq.config import SeqTraining
 from rlseq.zoo import agents, recipe_for
 
-TREES: dict[str, type[Options]] = {"dqn": DqnTraining}
+TREES: dict[str, type[DqnTraining] | type[SeqTraining]] = {"dqn": DqnTraining, "seq": SeqTraining}
+Training = DqnTraining | SeqTraining
 
-# Everyday flags of the command line and keywords of `rlseq.train` -> the option each one sets.
-EVERYDAY = {
+_SHARED = {
     "steps": "run.steps",
     "seed": "run.seed",
     "name": "run.name",
@@ -27,22 +28,38 @@ EVERYDAY = {
     "amp": "engine.amp",
     "threads": "engine.threads",
     "lr": "optim.lr",
-    "batch_size": "replay.batch_size",
-    "envs": "env.num_envs",
 }
-# By a resume; anything else would be another training.
-MAY_CHANGE = ("run.steps", "run.inexact_resume", "engine.gradients")
+# Everyday flags of the command line and keywords of `rlseq.train` -> the option each one sets, by algorithm.
+EVERYDAY = {
+    "dqn": {**_SHARED, "batch_size": "replay.batch_size", "envs": "env.num_envs"},
+    "seq": {
+        **_SHARED,
+        "batch_size": "seq.batch_size",
+        "data": "seq.data",
+        "context": "seq.context",
+        "loss": "seq.loss",
+        "net": "net.core",
+        "size": "net.size",
+        "accumulate": "optim.accumulate",
+    },
+}
+# By a resume; anything else would be another training. Other data than before is noticed by its content.
+MAY_CHANGE = ("run.steps", "run.inexact_resume", "engine.gradients", "seq.data")
 
 
 class Resolved(NamedTuple):
     """Options, the recipe they came from (None without), and its name for messages."""
 
-    options: DqnTraining
+    options: Training
     recipe: str | None
 
 
 def given_values(
-    env_id: str | None, imports: Sequence[str], values: Mapping[str, Any], everyday: Mapping[str, Any]
+    algorithm: str,
+    env_id: str | None,
+    imports: Sequence[str],
+    values: Mapping[str, Any],
+    everyday: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Arguments as one tree of option values.
 
@@ -51,16 +68,16 @@ def given_values(
     """
     tree: dict[str, Any] = {}
     merge_into(tree, values)
+    known = EVERYDAY[algorithm]
     for name, value in everyday.items():
-        if name not in EVERYDAY:
-            raise UsageError(
-                f"unknown argument {name!r}.{did_you_mean(name, EVERYDAY)} It is one of {', '.join(EVERYDAY)}."
-            )
-        if value is not None:
-            group, _, option = EVERYDAY[name].partition(".")
-            if option in tree.get(group, {}):
-                raise UsageError(f"{name} and {EVERYDAY[name]} are both given, and are the same option: leave one out.")
-            merge_into(tree, {group: {option: value}})
+        if value is None:
+            continue
+        if name not in known:
+            raise UsageError(f"unknown argument {name!r}.{did_you_mean(name, known)} It is one of {', '.join(known)}.")
+        group, _, option = known[name].partition(".")
+        if option in tree.get(group, {}):
+            raise UsageError(f"{name} and {known[name]} are both given, and are the same option: leave one out.")
+        merge_into(tree, {group: {option: value}})
     if env_id is not None:
         merge_into(tree, {"env": {"id": env_id}})
     if imports:
@@ -86,7 +103,7 @@ def resolve_new(algorithm: str, given: Mapping[str, Any], recipe: str | Path, so
     layers = [Layer(source, given)]
     if found is not None:
         layers.insert(0, Layer(f"recipe {found.name}", found.values))
-    options = cast(DqnTraining, resolve(TREES[algorithm], *layers))
+    options: Training = resolve(TREES[algorithm], *layers)
     return Resolved(options, found.name if found else None)
 
 
@@ -117,7 +134,7 @@ def find_recipe(algorithm: str, recipe: str | Path, env_id: str | None) -> Recip
     return found
 
 
-def read_options(run: Run) -> tuple[str, DqnTraining]:
+def read_options(run: Run) -> tuple[str, Training]:
     """Algorithm and options of a run.
 
     Raises:
@@ -128,12 +145,38 @@ def read_options(run: Run) -> tuple[str, DqnTraining]:
     if not isinstance(algorithm, str) or algorithm not in TREES or not isinstance(config.get("options"), dict):
         raise CorruptFile(f"{path} names the algorithm {algorithm!r}; known are {', '.join(TREES)}.")
     try:
-        return algorithm, cast(DqnTraining, resolve(TREES[algorithm], Layer(str(path), config["options"])))
+        return algorithm, resolve(TREES[algorithm], Layer(str(path), config["options"]))
     except UsageError as error:
         raise CorruptFile(str(error)) from None
 
 
-def resolve_resumed(run: Run, algorithm: str, given: Mapping[str, Any], source: str) -> DqnTraining:
+def read_policy_options(run: Run) -> DqnTraining:
+    """Options of a run that trained a policy.
+
+    Raises:
+        UsageError: it trained a sequence model.
+        CorruptFile, NewerFormat: its config.json cannot be read.
+    """
+    options = read_options(run)[1]
+    if not isinstance(options, DqnTraining):
+        raise UsageError(f"{run.path} trained a sequence model, which plays nothing: rlseq generate {run.path}")
+    return options
+
+
+def read_sequence_options(run: Run) -> SeqTraining:
+    """Options of a run that trained a sequence model.
+
+    Raises:
+        UsageError: it trained a policy.
+        CorruptFile, NewerFormat: its config.json cannot be read.
+    """
+    options = read_options(run)[1]
+    if not isinstance(options, SeqTraining):
+        raise UsageError(f"{run.path} trained a policy, which generates nothing: rlseq play {run.path}")
+    return options
+
+
+def resolve_resumed(run: Run, algorithm: str, given: Mapping[str, Any], source: str) -> Training:
     """Options of a training that goes on: those of the run, with more steps if given.
 
     Raises:
@@ -145,7 +188,7 @@ def resolve_resumed(run: Run, algorithm: str, given: Mapping[str, Any], source: 
             f"{run.path} is a training of {stored_algorithm}: rlseq train {stored_algorithm} --resume {run.path}"
         )
     base = cast(dict[str, Any], msgspec.to_builtins(stored))
-    options = resolve(type(stored), Layer(str(run.path), base), Layer(source, given))
+    options: Training = resolve(type(stored), Layer(str(run.path), base), Layer(source, given))
     for path, (old, new) in differences(type(stored), stored, options).items():
         if path not in MAY_CHANGE:
             raise UsageError(

@@ -2,7 +2,7 @@
 
 runs/<name>/config.json     options as resolved          env.json       commit, versions, command, hardware
             events.out...   TensorBoard                  lineage.json   how it came to be
-            checkpoints/<step>/   best/<step>/           policy.onnx    summary.json (once it is finished)
+            checkpoints/<step>/   best/<step>/           policy.onnx or model.onnx, and summary.json, once it is finished
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import msgspec
 
+from rlseq.algorithms import ALGORITHMS, Algorithm
 from rlseq.checkpoints import numbered
 from rlseq.errors import CorruptFile, RlseqError, UsageError, check_name, did_you_mean
 from rlseq.files import checked_version, explained, read_json, write_json
@@ -45,15 +46,21 @@ class _Lineage(msgspec.Struct):
 
 
 class _Summary(msgspec.Struct):
-    """What `summary.json` must hold, and of what types further entries are."""
+    """Of what types the entries of `summary.json` are."""
 
-    mean_return: float
-    std_return: float
-    episodes: int
+    mean_return: float = 0.0
+    std_return: float = 0.0
+    episodes: int = 0
+    loss: float = 0.0
     seed: int = 0
     steps: int = 0
     policy: dict[str, Any] = {}
     parity: dict[str, Any] = {}
+
+
+def words_of(algorithm: str) -> Algorithm:
+    """Words and names of an algorithm; of one that is not known here, those of dqn."""
+    return ALGORITHMS.get(algorithm, ALGORITHMS["dqn"])
 
 
 class Run:
@@ -72,9 +79,14 @@ class Run:
         return self.path.resolve().name
 
     @property
-    def policy(self) -> Path:
-        """The exported policy; it exists once the run is finished."""
-        return self.path / "policy.onnx"
+    def algorithm(self) -> str:
+        """As in `rlseq train ALGORITHM`."""
+        return str(self.config()["algorithm"])
+
+    @property
+    def exported(self) -> Path:
+        """The exported file; it exists once the run is finished."""
+        return self.path / words_of(self.algorithm).exported
 
     def config(self) -> dict[str, Any]:
         """The options as resolved: `{"format_version", "algorithm", "options"}`."""
@@ -86,7 +98,13 @@ class Run:
 
     def summary(self) -> dict[str, Any] | None:
         """Final scores, or None while the run is not finished."""
-        return self._read("summary.json", _Summary) if (self.path / "summary.json").exists() else None
+        if not (self.path / "summary.json").exists():
+            return None
+        summary = self._read("summary.json", _Summary)
+        missing = [name for name in words_of(self.algorithm).headline if name not in summary]
+        if missing:
+            raise CorruptFile(f"{self.path / 'summary.json'} was changed or damaged: it lacks {', '.join(missing)}.")
+        return summary
 
     def lineage(self) -> list[dict[str, Any]]:
         """How the run came to be, oldest step first."""
@@ -129,7 +147,7 @@ class Run:
         if not found:
             raise RlseqError(
                 f"{self.path} holds no checkpoint: the training ended before it wrote one. Begin it anew: "
-                f"rlseq train dqn --resume {self.path}"
+                f"rlseq train {self.algorithm} --resume {self.path}"
             )
         if which == "last":
             return found[-1]
@@ -283,6 +301,7 @@ def create_run(name: str | None, stem: str) -> Run:
                 raise UsageError(f"{path} exists and is no run. Choose another --name.") from None
             if name is not None:
                 raise UsageError(
-                    f"the run {path} exists. Choose another --name, or go on with it: rlseq train dqn --resume {path}"
+                    f"the run {path} exists. Choose another --name, or go on with it: "
+                    f"rlseq train {Run(path).algorithm} --resume {path}"
                 ) from None
     raise RlseqError(f"no free name for a run in {folder} after {base}-999.")

@@ -89,7 +89,7 @@ def _kept(series: Series, seed: int, run: Run) -> bool:
     where = f"{run.path} is in the way: it"
     fix = f"Move it away (and the other {series.prefix}-s* of that kind), or set RLSEQ_RUNS to another folder."
     algorithm, options = read_options(run)
-    given = given_values(None, (), series.values, {"seed": seed, "name": series.name(seed)})
+    given = given_values(series.algorithm, None, (), series.values, {"seed": seed, "name": series.name(seed)})
     wanted = resolve_new(series.algorithm, given, series.recipe, "arguments").options
     if algorithm != series.algorithm:
         raise UsageError(f"{where} is a training of {algorithm}. {fix}")

@@ -1,4 +1,4 @@
-"""A trained run made ready for use: its network, its score, its export."""
+"""A policy from its plan to its use: the job of training one, and a trained run's network, score and export."""
 
 from __future__ import annotations
 
@@ -10,15 +10,73 @@ import msgspec
 
 from rlseq import checkpoints, runs
 from rlseq.dqn.config import DqnTraining
-from rlseq.envs.make import MakeEnv, env_spec, maker, spaces_of, split_id
+from rlseq.envs.make import FACTORY, MakeEnv, env_spec, maker, spaces_of, split_id
 from rlseq.errors import require
 from rlseq.files import sha256_file
-from rlseq.resolve import read_options
+from rlseq.resolve import read_policy_options
 from rlseq.spec import PolicySpec
 from rlseq.version import __version__
 
 if TYPE_CHECKING:
+    from rlseq.dqn.train import DqnTrainer
+    from rlseq.engine.session import Session
     from rlseq.nets.network import QNetwork
+
+
+class PolicyJob(NamedTuple):
+    """A training of a policy as it was planned; see `rlseq.training.Job`."""
+
+    algorithm: str
+    options: DqnTraining
+    make: MakeEnv
+    spec: PolicySpec
+
+    @property
+    def stem(self) -> str:
+        """Beginning of a made-up run name."""
+        return f"{self.options.env.id.removesuffix(FACTORY).replace('/', '-')}-{self.algorithm}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the lineage says of this training."""
+        return {"env_id": self.options.env.id}
+
+    def trainer(self) -> DqnTrainer:
+        """Environments, network and replay."""
+        from rlseq.dqn.train import DqnTrainer
+
+        return DqnTrainer(self.options, self.spec, self.make)
+
+    def finish(self, trainer: DqnTrainer, session: Session, run: runs.Run, checkpoint: Path) -> dict[str, Any]:
+        """Score and export the best weights."""
+        trained = session.seconds
+        net = load_network(self.options, self.spec, checkpoint)
+        score = score_network(net, self.spec, self.make, self.options)
+        scored = session.seconds
+        spec = spec_with(self.spec, run, checkpoint, score)
+        parity = export_network(net, spec, run.exported, self.make)
+        return {
+            **score,
+            "scoring_seconds": round(scored - trained, 3),
+            "export_seconds": round(session.seconds - scored, 3),
+            **export_record(run, checkpoint, parity),
+        }
+
+
+def plan_policy(options: DqnTraining, factory: MakeEnv | None, imports: Sequence[str]) -> PolicyJob:
+    """Check environment and policy.
+
+    Args:
+        options: resolved.
+        factory: makes the environment, if that is no gymnasium id.
+        imports: modules that register it.
+    """
+    make = maker(env_spec(options.env), typed_imports=imports) if factory is None else factory
+    leaves, action = spaces_of(make, options.env.id)
+    spec = PolicySpec(
+        rlseq_version=__version__, algorithm="dqn", env=env_spec(options.env), observation=leaves, action=action
+    )
+    return PolicyJob("dqn", options, make, spec)
 
 
 def load_network(options: DqnTraining, spec: PolicySpec, checkpoint: Path) -> QNetwork:
@@ -95,8 +153,8 @@ def open_trained(
     Raises:
         UsageError, CorruptFile, NewerFormat, RlseqError
     """
-    require("torch", f"loading the network of a run (its exported {run.policy} needs none: give that instead)")
-    algorithm, options = read_options(run)
+    require("torch", f"loading the network of a run (its exported {run.exported} needs none: give that instead)")
+    options = read_policy_options(run)
     where = run.checkpoint(str(checkpoint))
     spec_env = env_spec(options.env)
     if isinstance(env, str):
@@ -105,7 +163,7 @@ def open_trained(
         spec_env = msgspec.structs.replace(spec_env, id=env_id)
     make = env if callable(env) else maker(spec_env, typed_imports=imports)
     leaves, action = spaces_of(make, spec_env.id)
-    spec = PolicySpec(rlseq_version=__version__, algorithm=algorithm, env=spec_env, observation=leaves, action=action)
+    spec = PolicySpec(rlseq_version=__version__, algorithm="dqn", env=spec_env, observation=leaves, action=action)
     return OpenedRun(run, options, spec, make, where, load_network(options, spec, where))
 
 
@@ -116,9 +174,9 @@ def spec_with(spec: PolicySpec, run: runs.Run, checkpoint: Path, score: Mapping[
     return msgspec.structs.replace(spec, lineage=tuple(lineage), scores={key: score[key] for key in kept})
 
 
-def policy_record(run: runs.Run, checkpoint: Path, parity: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run's summary says of its exported policy."""
-    file = run.policy
+def export_record(run: runs.Run, checkpoint: Path, parity: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run's summary says of its exported file."""
+    file = run.exported
     return {
         "policy": {
             "file": file.name,

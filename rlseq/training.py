@@ -1,38 +1,89 @@
-"""A training from its plan to its summary; the loop itself is the algorithm's."""
+"""A training from its plan to its summary, the same for every algorithm; the loop itself is the algorithm's.
+
+What an algorithm adds is a `Job`: what it is about to train, how its trainer is made, and what comes of the best weights.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
 from rlseq import checkpoints, runs
-from rlseq.dqn.config import DqnTraining
-from rlseq.envs.make import FACTORY, MakeEnv, env_spec, has_time_limit, maker, spaces_of, split_id
+from rlseq.algorithms import ALGORITHMS
+from rlseq.envs.make import FACTORY, MakeEnv, split_id
 from rlseq.errors import Interrupted, RlseqError, UsageError
 from rlseq.events import Callback
 from rlseq.machine import describe_machine
-from rlseq.resolve import given_values, read_options, resolve_new, resolve_resumed
-from rlseq.spec import PolicySpec
-from rlseq.trained import export_network, load_network, policy_record, score_network, spec_with
+from rlseq.resolve import Training, given_values, read_options, resolve_new, resolve_resumed
+from rlseq.seq.config import SeqTraining
+from rlseq.trained import plan_policy
+from rlseq.trained_sequence import plan_sequence
 from rlseq.version import __version__
 
 if TYPE_CHECKING:
-    from rlseq.dqn.train import DqnTrainer
+    from rlseq.engine.checkpoint import Arrays
     from rlseq.engine.session import Session
 
 
-class Plan(NamedTuple):
-    """A training about to begin: resolved, checked, nothing written yet."""
+class Trainer(Protocol):
+    """A session's trainee (`rlseq.engine.session.Trainee`) that trains itself."""
 
-    algorithm: str
-    options: DqnTraining
+    def loop(self, session: Session) -> None:
+        """Train until the session ends."""
+
+    def load(self, checkpoint: Path, manifest: Mapping[str, Any]) -> list[str]:
+        """Go on from a checkpoint; gives what could not be rebuilt exactly, for a warning."""
+
+    def load_weights(self, arrays: Arrays, where: str) -> None:
+        """Begin with these weights."""
+
+    def describe(self) -> dict[str, str]:
+        """What is about to run, as label -> text."""
+
+    def warnings(self) -> list[str]:
+        """What the user should know before it begins."""
+
+    @property
+    def updates(self) -> int:
+        """Updates done."""
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+
+
+class Job(Protocol):
+    """A training as an algorithm plans it: resolved and checked, nothing written yet."""
+
+    @property
+    def algorithm(self) -> str: ...
+
+    @property
+    def options(self) -> Training: ...
+
+    @property
+    def stem(self) -> str:
+        """Beginning of a made-up run name."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the lineage says of this training."""
+
+    def trainer(self) -> Any:
+        """The `Trainer`; everything heavy begins here."""
+
+    def finish(self, trainer: Any, session: Session, run: runs.Run, checkpoint: Path) -> dict[str, Any]:
+        """Score and export the best weights; gives its part of the summary."""
+
+
+class Plan(NamedTuple):
+    """A training about to begin."""
+
+    job: Job
     recipe: str | None
-    make: MakeEnv
-    spec: PolicySpec
     run: runs.Run | None  # of a resume
 
 
@@ -52,7 +103,7 @@ def plan_training(
     if isinstance(env_id, str) and factory is None:
         env_id, more = split_id(env_id)
         imports = [*imports, *more]
-    given = given_values(env_id if isinstance(env_id, str) else None, imports, values, everyday)
+    given = given_values(algorithm, env_id if isinstance(env_id, str) else None, imports, values, everyday)
     run = runs.open_run(resume) if resume is not None else None
     if run is None:
         options, recipe_name = resolve_new(algorithm, given, recipe, source)
@@ -63,12 +114,12 @@ def plan_training(
                 f"--from {run.path}"
             )
         options, recipe_name = resolve_resumed(run, algorithm, given, source), run.config().get("recipe")
-    make = maker(env_spec(options.env), typed_imports=imports) if factory is None else factory
-    leaves, action = spaces_of(make, options.env.id)
-    spec = PolicySpec(
-        rlseq_version=__version__, algorithm=algorithm, env=env_spec(options.env), observation=leaves, action=action
+    job: Job = (
+        plan_sequence(options, typed=given, resumed=run)
+        if isinstance(options, SeqTraining)
+        else plan_policy(options, factory, imports)
     )
-    return Plan(algorithm, options, recipe_name, make, spec, run)
+    return Plan(job, recipe_name, run)
 
 
 def run_training(
@@ -77,12 +128,11 @@ def run_training(
     """Begin or resume, loop, finish. Returns the run and its summary."""
     from rlseq.engine.device import cpu_threads
 
-    with cpu_threads(plan.options.engine.threads):
+    with cpu_threads(plan.job.options.engine.threads):
         return _run(plan, init_from, callbacks)
 
 
 def _run(plan: Plan, init_from: str | Path | None, callbacks: Sequence[Callback]) -> tuple[runs.Run, dict[str, Any]]:
-    from rlseq.dqn.train import DqnTrainer
     from rlseq.engine.session import Session
     from rlseq.engine.signals import SignalReceived, StopSignals
 
@@ -93,11 +143,12 @@ def _run(plan: Plan, init_from: str | Path | None, callbacks: Sequence[Callback]
             if run is not None:
                 stack.enter_context(run.lock())  # before anything of it is read: another process may be writing
             manifest = _resumable(plan) if run is not None else None
-            trainer = DqnTrainer(plan.options, plan.spec, plan.make)
+            trainer = plan.job.trainer()
             stack.callback(trainer.close)
             lineage = _initial_weights(trainer, init_from) if init_from is not None else []
             run = run or _new_run(plan, lineage, stack)
-            session = Session(plan.algorithm, run, plan.options.run, plan.options.eval, callbacks)
+            options = plan.job.options
+            session = Session(plan.job.algorithm, run, options.run, options.eval, callbacks)
             _tell_start(plan, trainer, session, run)
             with session:
                 with session.signals:
@@ -114,46 +165,45 @@ def _stopped_at_once(plan: Plan, run: runs.Run | None) -> str:
         return "stopped before the training began."
     return (
         "stopped at once; the training is saved up to its last checkpoint. Go on with:\n"
-        f"  rlseq train {plan.algorithm} --resume {run.path}"
+        f"  rlseq train {plan.job.algorithm} --resume {run.path}"
     )
 
 
 def _new_run(plan: Plan, lineage: list[dict[str, Any]], stack: contextlib.ExitStack) -> runs.Run:
-    options = plan.options
-    env_name = options.env.id.removesuffix(FACTORY).replace("/", "-")
-    run = runs.create_run(options.run.name, f"{env_name}-{plan.algorithm}-s{options.run.seed}")
+    job = plan.job
+    run = runs.create_run(job.options.run.name, f"{job.stem}-s{job.options.run.seed}")
     stack.enter_context(run.lock())
     step = {
         "step": "train",
-        "algorithm": plan.algorithm,
+        "algorithm": job.algorithm,
         "run": run.name,
-        "env_id": options.env.id,
-        "env_steps": options.run.steps,
-        "seed": options.run.seed,
+        **job.facts,
+        ALGORITHMS[job.algorithm].steps_key: job.options.run.steps,
+        "seed": job.options.run.seed,
         "rlseq_version": __version__,
     }
     run.write("env.json", describe_machine())
     run.write("lineage.json", {"steps": [*lineage, step]})
     # Last, because a folder with a config.json is a run.
     run.write(
-        "config.json", {"algorithm": plan.algorithm, "recipe": plan.recipe, "options": msgspec.to_builtins(options)}
+        "config.json",
+        {"algorithm": job.algorithm, "recipe": plan.recipe, "options": msgspec.to_builtins(job.options)},
     )
     return run
 
 
-def _initial_weights(trainer: DqnTrainer, init_from: str | Path) -> list[dict[str, Any]]:
+def _initial_weights(trainer: Any, init_from: str | Path) -> list[dict[str, Any]]:
     """Load a run's best weights; returns that run's lineage."""
     parent = runs.open_run(init_from)
     checkpoint = parent.checkpoint("best")
-    trainer.learner.load_model(
-        checkpoints.read_arrays(checkpoint, checkpoints.read_manifest(checkpoint), "model"), str(checkpoint)
-    )
+    arrays = checkpoints.read_arrays(checkpoint, checkpoints.read_manifest(checkpoint), "model")
+    trainer.load_weights(arrays, str(checkpoint))
     return parent.lineage()
 
 
 def _resumable(plan: Plan) -> dict[str, Any] | None:
     """The last checkpoint's numbers, if there is anything left to do; None if the run was stopped before its first."""
-    run, options = plan.run, plan.options
+    run, options = plan.run, plan.job.options
     assert run is not None
     if not run.checkpoints() and run.best() is None and run.status() != "finished":
         if len(run.lineage()) > 1:
@@ -164,10 +214,10 @@ def _resumable(plan: Plan) -> dict[str, Any] | None:
         return None
     checkpoint = run.checkpoint("last")
     manifest = checkpoints.read_manifest(checkpoint)
-    step, (_, stored) = int(checkpoint.name), read_options(run)
+    step, (_, stored), words = int(checkpoint.name), read_options(run), ALGORITHMS[plan.job.algorithm]
     if options.run.steps <= step and (run.status() == "finished" or options.run.steps < step):
         raise UsageError(
-            f"{run.path} has done {step} environment steps, and run.steps = {options.run.steps}. --steps is the total: "
+            f"{run.path} has done {step} {words.steps}, and run.steps = {options.run.steps}. --steps is the total: "
             f"extend it with --steps {2 * step}, for example."
         )
     if run.status() == "finished" and options.run.steps <= stored.run.steps:
@@ -178,7 +228,7 @@ def _resumable(plan: Plan) -> dict[str, Any] | None:
     return manifest
 
 
-def _begin(plan: Plan, trainer: DqnTrainer, session: Session, manifest: dict[str, Any] | None) -> None:
+def _begin(plan: Plan, trainer: Any, session: Session, manifest: dict[str, Any] | None) -> None:
     from rlseq.engine.numbers import session_numbers
 
     if plan.run is None:
@@ -193,72 +243,49 @@ def _begin(plan: Plan, trainer: DqnTrainer, session: Session, manifest: dict[str
         numbers = session_numbers(manifest, str(checkpoint))
         renewed = trainer.load(checkpoint, manifest)
         session.begin(trainer, numbers)
-    if plan.options.run.steps != stored.run.steps:
-        extension = {"step": "extend", "env_steps": plan.options.run.steps, "rlseq_version": __version__}
+    options = plan.job.options
+    if options.run.steps != stored.run.steps:
+        key = ALGORITHMS[plan.job.algorithm].steps_key
+        extension = {"step": "extend", key: options.run.steps, "rlseq_version": __version__}
         run.write("lineage.json", {"steps": [*run.lineage(), extension]})
     # An inexact resume is accepted once, not for good.
     kept = msgspec.structs.replace(
-        plan.options, run=msgspec.structs.replace(plan.options.run, inexact_resume=stored.run.inexact_resume)
+        options, run=msgspec.structs.replace(options.run, inexact_resume=stored.run.inexact_resume)
     )
     if kept != stored:
         (run.path / "summary.json").unlink(missing_ok=True)
         run.write("config.json", {**run.config(), "options": msgspec.to_builtins(kept)})
     if renewed:
-        message = f"environments {renewed} began a new episode: the resume at step {session.step} is not exact."
         session.log.scalars({"train/inexact_resume": float(len(renewed))}, session.step)
+        message = f"{', '.join(renewed)}: the resume at step {session.step} is not exact."
         session.tell("warning", {"message": message})
 
 
-def _tell_start(plan: Plan, trainer: DqnTrainer, session: Session, run: runs.Run) -> None:
-    lines = {**trainer.describe(), "recipe": plan.recipe or "none", "run": str(run.path)}
-    session.tell("start", lines)
-    options = plan.options
-    if trainer.precision.note:
-        session.tell("warning", {"message": trainer.precision.note})
-    if not has_time_limit(plan.make):
-        message = (
-            f"{options.env.id} has no time limit: an evaluation ends only if its episodes do. Set one, for example "
-            "--set env.max_episode_steps=1000"
-        )
+def _tell_start(plan: Plan, trainer: Any, session: Session, run: runs.Run) -> None:
+    session.tell("start", {**trainer.describe(), "recipe": plan.recipe or "none", "run": str(run.path)})
+    for message in trainer.warnings():
         session.tell("warning", {"message": message})
-    if trainer.total_updates(options.run.steps) == 0:
-        session.tell(
-            "warning",
-            {
-                "message": f"nothing will be learnt: dqn.learning_starts = {options.dqn.learning_starts} and "
-                f"dqn.train_every_steps = {options.dqn.train_every_steps} leave no update in "
-                f"run.steps = {options.run.steps}."
-            },
-        )
 
 
-def _finish(plan: Plan, trainer: DqnTrainer, session: Session, run: runs.Run) -> dict[str, Any]:
+def _finish(plan: Plan, trainer: Any, session: Session, run: runs.Run) -> dict[str, Any]:
     """Score and export the best weights, write the summary."""
     trained = session.seconds
-    checkpoint = run.checkpoint("best")
-    net = load_network(plan.options, plan.spec, checkpoint)
-    score = score_network(net, plan.spec, plan.make, plan.options)
-    scored = session.seconds
-    spec = spec_with(plan.spec, run, checkpoint, score)
-    parity = export_network(net, spec, run.policy, plan.make)
+    result = plan.job.finish(trainer, session, run, run.checkpoint("best"))
     assert session.best is not None, "the last step is always evaluated"
     summary = {
-        "algorithm": plan.algorithm,
+        "algorithm": plan.job.algorithm,
         "run": str(run.path),
-        **score,
         "steps": session.step,
-        "updates": trainer.learner.update_step.updates,
+        "updates": trainer.updates,
         "stopped": session.stopped,
         "best_step": session.best.step,
         "best_evaluation": session.best.score,
         "training_seconds": round(trained, 3),  # with its evaluations and checkpoints
-        "scoring_seconds": round(scored - trained, 3),
-        "export_seconds": round(session.seconds - scored, 3),
-        **policy_record(run, checkpoint, parity),
+        **result,
     }
     session.log.hparams(
-        dict(_flat(msgspec.to_builtins(plan.options))),
-        {"hparam/mean_return": score["mean_return"], "hparam/std_return": score["std_return"]},
+        dict(_flat(msgspec.to_builtins(plan.job.options))),
+        {f"hparam/{name}": summary[name] for name in ALGORITHMS[plan.job.algorithm].headline},
         session.step,
     )
     session.log.sync()  # the summary says that all is done, so all must be there

@@ -61,8 +61,8 @@ def made_run(
     checkpoints.write_checkpoint(run.path / "checkpoints", steps, {"session": numbers}, {"model": model})
     checkpoints.write_checkpoint(run.path / "best", steps, {}, {"model": model})
     if score is not None:
-        graphs.save_linear(run.policy, graphs.spec_of("CartPole-v1"), np.eye(4, 2) * (seed + 1))
-        policy = {"file": "policy.onnx", "checkpoint": steps, "bytes": run.policy.stat().st_size}
+        graphs.save_linear(run.exported, graphs.spec_of("CartPole-v1"), np.eye(4, 2) * (seed + 1))
+        policy = {"file": "policy.onnx", "checkpoint": steps, "bytes": run.exported.stat().st_size}
         scores = {"mean_return": score, "std_return": 2.0, "min_return": score - 5, "max_return": score + 5}
         ended = {"steps": steps, "updates": 2 * steps, "stopped": "all steps done", "best_step": steps}
         times = {"training_seconds": 10.0 + seed, "scoring_seconds": 2.0, "export_seconds": 1.0}
@@ -74,7 +74,7 @@ def made_run(
                 **scores,
                 **ended,
                 **times,
-                "policy": {**policy, "sha256": sha256_file(run.policy)},
+                "policy": {**policy, "sha256": sha256_file(run.exported)},
                 "parity": PARITY,
                 **(summary or {}),
             },

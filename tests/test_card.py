@@ -58,7 +58,7 @@ def test_all_that_is_written(agent: Path) -> None:
     assert data == made.data
     assert (agent / "card.md").read_text(encoding="utf-8") == card_text(data)
     assert (agent / "curve.png").read_bytes()[:4] == b"\x89PNG"
-    assert (agent / "policy.onnx").read_bytes() == runs[2].policy.read_bytes()
+    assert (agent / "policy.onnx").read_bytes() == runs[2].exported.read_bytes()
 
 
 def test_the_numbers_are_those_of_the_runs() -> None:
@@ -77,7 +77,7 @@ def test_the_numbers_are_those_of_the_runs() -> None:
     ]
     assert data["shipped"] == {
         **{"seed": 2, "run": "card-mine-s2", "mean_return": 480.0, "checkpoint": 200, "parameters": 10},
-        **{"bytes": runs[2].policy.stat().st_size, "sha256": sha256_file(runs[2].policy), "parity": PARITY},
+        **{"bytes": runs[2].exported.stat().st_size, "sha256": sha256_file(runs[2].exported), "parity": PARITY},
     }
     assert data["latency"] == LATENCY._asdict()
     assert data["seconds"]["training_seconds"] == {"median": 11.0, "lowest": 10.0, "highest": 12.0}
@@ -145,7 +145,7 @@ def test_an_installed_package_is_not_written_into(tmp_path: Path, monkeypatch: p
 
 def test_a_policy_that_is_not_the_trainings_is_not_shipped(agent: Path) -> None:
     (run,) = finished(500.0)
-    run.policy.write_bytes(b"another")
+    run.exported.write_bytes(b"another")
     with pytest.raises(CorruptFile, match=r"policy.onnx is not the file that its training exported"):
         make(range(1))
     assert not (agent / "policy.onnx").exists()

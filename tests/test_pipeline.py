@@ -67,8 +67,8 @@ def test_a_run_holds_everything_it_promises(trained: Path) -> None:
     summary = run.summary()
     assert summary is not None
     assert summary.keys() >= KEYS
-    assert summary["policy"]["sha256"] == sha256_file(run.policy)
-    assert summary["policy"]["bytes"] == run.policy.stat().st_size
+    assert summary["policy"]["sha256"] == sha256_file(run.exported)
+    assert summary["policy"]["bytes"] == run.exported.stat().st_size
     assert summary["steps"] == 600
     assert run.config()["options"]["net"]["hidden"] == [16]
     assert run.env().keys() >= {"commit", "packages", "command", "cpu", "cores", "python"}
@@ -136,12 +136,12 @@ def test_export_of_another_checkpoint_and_opset(trained: Path, tmp_path: Path) -
 
 def test_a_new_export_into_the_run_is_what_its_summary_describes() -> None:
     run = runs.Run(small(name="again").run)
-    before = run.policy.read_bytes()
+    before = run.exported.read_bytes()
     export("again", opset=21)
     summary = run.summary()
     assert summary is not None
-    assert run.policy.read_bytes() != before
-    assert summary["policy"]["sha256"] == sha256_file(run.policy)
+    assert run.exported.read_bytes() != before
+    assert summary["policy"]["sha256"] == sha256_file(run.exported)
     assert summary["steps"] == 600
 
 

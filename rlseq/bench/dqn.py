@@ -174,9 +174,10 @@ class _UntilEvaluated:
 
     def __init__(self, trainer: DqnTrainer) -> None:
         self._trainer = trainer
+        self.step_rate = trainer.step_rate
         self.stopped = 0.0
 
-    def curves(self) -> dict[str, float]:
+    def curves(self) -> Curves:
         return self._trainer.curves()
 
     def evaluate(self, should_stop: Callable[[], bool]) -> Evaluation:

@@ -100,8 +100,8 @@ def run_facts(found: Located, imports: Sequence[str]) -> dict[str, Any]:
     config, summary = run.config(), run.summary()
     done, best = run.checkpoints(), run.best()
     facts: dict[str, Any] = {"kind": "run", "name": run.name, "path": str(run.path), "status": run.status()}
-    if run.policy.exists():
-        file, spec = file_spec(run.policy)
+    if run.exported.exists():
+        file, spec = file_spec(run.exported)
         facts |= _described(spec) if spec is not None else {}
         facts["onnx"] = _onnx(file)
     else:

@@ -21,7 +21,7 @@ from rlseq.dqn.gradients import ClosedForm, TdBatch, loss_of
 from rlseq.dqn.targets import bootstrap_value, td_target
 from rlseq.engine.device import Precision, autocast
 from rlseq.engine.flat import FlatParameters
-from rlseq.engine.update import Autograd, Gradients, Loss, Part, UpdateInfo, UpdateStep
+from rlseq.engine.update import SMALLEST_SCALE, Autograd, Gradients, Loss, Part, UpdateInfo, UpdateStep
 from rlseq.engine.weights import load_arrays, state_arrays
 from rlseq.errors import NonFiniteLoss
 from rlseq.nets.mlp_kernel import MlpKernel, fits
@@ -29,7 +29,6 @@ from rlseq.nets.network import NetInput, QNetwork
 from rlseq.replay.batch import TransitionBatch, split_rows
 from rlseq.replay.uniform import UniformReplay
 
-SMALLEST_SCALE = 2.0**-14  # of the fp16 loss scaler
 STATISTICS = ("loss", "grad_norm", "q_mean")
 
 

@@ -19,9 +19,10 @@ from rlseq.dqn.learner import STATISTICS, DqnLearner
 from rlseq.engine.checkpoint import Arrays, Snapshot
 from rlseq.engine.device import choose_device, choose_precision
 from rlseq.engine.metrics import Means
-from rlseq.engine.session import Evaluation, Session, due
+from rlseq.engine.session import Curves, Evaluation, Session, due
+from rlseq.engine.update import UNFIT
 from rlseq.envs.batch import EnvBatch, Episode
-from rlseq.envs.make import MakeEnv
+from rlseq.envs.make import MakeEnv, has_time_limit
 from rlseq.envs.seeding import EXPLORATION, REPLAY, WEIGHTS, derived_seed, generator, training_seed
 from rlseq.errors import CorruptFile, NonFiniteLoss
 from rlseq.memory import check_memory
@@ -49,9 +50,6 @@ class TrainerNumbers(msgspec.Struct):
     replay_rng: dict[str, Any]
 
 
-# What comes of restoring numbers or arrays of another shape than they were saved in.
-UNFIT = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RuntimeError)
-
 
 class DqnTrainer:
     """Environments, actor, replay and learner of one run.
@@ -61,6 +59,8 @@ class DqnTrainer:
         spec: of the policy that is trained.
         make: makes an environment.
     """
+
+    step_rate = "time/env_steps_per_second"
 
     def __init__(self, options: DqnTraining, spec: PolicySpec, make: MakeEnv) -> None:
         run, self.options, self.spec, self._make = options.run, options, spec, make
@@ -133,16 +133,16 @@ class DqnTrainer:
         for name, total in zip(STATISTICS, totals, strict=True):
             self._means.add(f"train/{name}", total, len(rows))
 
-    def curves(self) -> dict[str, float]:
-        """Points of the curves since the last call; `updates` is a count, not a curve."""
+    def curves(self) -> Curves:
+        """Points of the curves since the last call."""
         updates = self._means.count("train/loss")
-        return {
+        points = {
             **self._means.drain(),
             "train/epsilon": epsilon_at(self.options.dqn, self._step, self.horizon),
             "train/lr": self.learner.update_step.lr,
             **({"amp/skipped": float(self.learner.update_step.skipped)} if self.precision.scaled else {}),
-            "updates": updates,
         }
+        return Curves(points, {"time/updates_per_second": updates})
 
     def evaluate(self, should_stop: Callable[[], bool] | None = None) -> Evaluation | None:
         """Greedy episodes in environments of their own, with seeds of their own; None if told to stop."""
@@ -181,7 +181,31 @@ class DqnTrainer:
         }
         return Snapshot(self.model(), {**learner_arrays, **env_arrays}, replay_arrays, numbers)
 
-    def load(self, checkpoint: Path, manifest: Mapping[str, Any]) -> list[int]:
+    def load_weights(self, arrays: Arrays, where: str) -> None:
+        """Begin with these weights."""
+        self.learner.load_model(arrays, where)
+
+    @property
+    def updates(self) -> int:
+        """Updates done."""
+        return self.learner.update_step.updates
+
+    def warnings(self) -> list[str]:
+        """What the user should know before it begins."""
+        o, found = self.options, [self.precision.note] if self.precision.note else []
+        if not has_time_limit(self._make):
+            found.append(
+                f"{o.env.id} has no time limit: an evaluation ends only if its episodes do. Set one, for example "
+                "--set env.max_episode_steps=1000"
+            )
+        if self.total_updates(o.run.steps) == 0:
+            found.append(
+                f"nothing will be learnt: dqn.learning_starts = {o.dqn.learning_starts} and dqn.train_every_steps = "
+                f"{o.dqn.train_every_steps} leave no update in run.steps = {o.run.steps}."
+            )
+        return found
+
+    def load(self, checkpoint: Path, manifest: Mapping[str, Any]) -> list[str]:
         """Go on from a checkpoint.
 
         Args:
@@ -189,7 +213,7 @@ class DqnTrainer:
             manifest: its numbers and checksums.
 
         Returns:
-            The environments whose half-played episode had to be begun anew (only with `run.inexact_resume`).
+            What could not be rebuilt: a half-played episode begun anew (only with `run.inexact_resume`).
 
         Raises:
             CorruptFile, ResumeMismatch
@@ -211,9 +235,10 @@ class DqnTrainer:
             raise _unfit(checkpoint, f"{type(error).__name__}: {error}") from None
         state = {name.removeprefix("envs."): a for name, a in trainer.items() if name.startswith("envs.")}
         try:
-            return self.envs.load(state, inexact=self.options.run.inexact_resume)
+            renewed = self.envs.load(state, inexact=self.options.run.inexact_resume)
         except CorruptFile as error:
             raise _unfit(checkpoint, str(error).removesuffix(".")) from None
+        return [f"environment {i} began a new episode" for i in renewed]
 
     def describe(self) -> dict[str, str]:
         """What is about to run, as label -> text."""

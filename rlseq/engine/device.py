@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -28,9 +29,10 @@ class Precision(NamedTuple):
 
 @contextlib.contextmanager
 def cpu_threads(number: int) -> Iterator[None]:
-    """Let torch use this many threads for a while: a library must not change what its caller has set."""
+    """Let torch use this many threads (0: as many as there are cores) for a while: a library must not change what its
+    caller has set."""
     before = torch.get_num_threads()
-    torch.set_num_threads(number)
+    torch.set_num_threads(number or os.cpu_count() or 1)
     try:
         yield
     finally:

@@ -16,6 +16,7 @@ from typing import Any
 from tensorboard.compat.proto.event_pb2 import Event as EventProto
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import summary_v2 as hparams
+from tensorboard.plugins.text.summary import pb as text_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from rlseq.errors import CorruptFile
@@ -61,6 +62,12 @@ class EventLog:
         """Points of several curves at an environment step."""
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
         self._write(EventProto(wall_time=time.time(), step=step, summary=summary))
+
+    def texts(self, texts: Mapping[str, str], step: int) -> None:
+        """Texts for TensorBoard's TEXT page, shown as they are."""
+        for tag, text in texts.items():
+            body = "".join(f"    {line}\n" for line in text.splitlines())  # Markdown: a block of code
+            self._write(EventProto(wall_time=time.time(), step=step, summary=text_pb(tag, body)))
 
     def hparams(self, options: Mapping[str, Any], scores: Mapping[str, float], step: int) -> None:
         """The run's options and final scores, for TensorBoard's HPARAMS page."""

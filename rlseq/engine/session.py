@@ -17,7 +17,6 @@ from rlseq.engine.checkpoint import Arrays, Checkpoints, Snapshot
 from rlseq.engine.metrics import EventLog
 from rlseq.engine.numbers import Best, SessionNumbers
 from rlseq.engine.signals import StopSignals
-from rlseq.envs.config import EvalOptions
 from rlseq.errors import Interrupted
 from rlseq.events import Callback, Event, Kind
 from rlseq.runs import Run
@@ -31,17 +30,58 @@ def due(before: int, now: int, every: int) -> int:
 
 
 class Evaluation(NamedTuple):
-    """A score (higher is better) and the curves' points of an evaluation."""
+    """What an evaluation came to.
+
+    Attributes:
+        score: what chooses the best weights.
+        curves: points of the curves.
+        lower_is_better: of the score.
+        texts: samples worth keeping beside the curves, by their TensorBoard names.
+    """
 
     score: float
     curves: Mapping[str, float]
+    lower_is_better: bool = False
+    texts: Mapping[str, str] = {}
+
+    def beats(self, score: float) -> bool:
+        """Whether it is better than another one's score."""
+        return self.score < score if self.lower_is_better else self.score > score
+
+
+class Curves(NamedTuple):
+    """Points of the curves since the last ones.
+
+    Attributes:
+        points: by their TensorBoard names.
+        counts: likewise, of things done; they are shown per second of training.
+    """
+
+    points: dict[str, float]
+    counts: dict[str, float]
+
+
+class EvaluationPlan(Protocol):
+    """When to evaluate, and when an evaluation ends the training: a part of every algorithm's `eval` options."""
+
+    @property
+    def every(self) -> int: ...
+
+    @property
+    def target(self) -> float | None: ...
+
+    @property
+    def patience(self) -> int | None: ...
 
 
 class Trainee(Protocol):
     """What an algorithm supplies."""
 
-    def curves(self) -> dict[str, float]:
-        """Points of the `train/*` curves since the last call."""
+    step_rate: str
+    """The curve of steps per second."""
+
+    def curves(self) -> Curves:
+        """The `train/*` curves since the last call."""
 
     def evaluate(self, should_stop: Callable[[], bool]) -> Evaluation | None:
         """Evaluate the weights as they are, touching nothing that training depends on; None if told to stop."""
@@ -64,7 +104,7 @@ class Session:
         callbacks: told of everything.
 
     Attributes:
-        step: environment steps done.
+        step: steps done: of the environments, or updates where nothing is played.
         stopped: why training ended before its last step, or None.
     """
 
@@ -73,7 +113,7 @@ class Session:
         algorithm: str,
         run: Run,
         options: RunOptions,
-        evaluation: EvalOptions,
+        evaluation: EvaluationPlan,
         callbacks: Sequence[Callback] = (),
     ) -> None:
         self.algorithm = algorithm
@@ -140,7 +180,7 @@ class Session:
         return self._seconds_before + time.perf_counter() - self._started
 
     def advance(self, num_steps: int) -> None:
-        """Count environment steps that were taken and learnt from; do what is due."""
+        """Count steps that were taken and learnt from; do what is due."""
         before = self.step
         self.step += num_steps
         if self.step >= self._next_edge or self.signals.received is not None:
@@ -169,15 +209,14 @@ class Session:
     def _tick(self) -> None:
         rate = (self.step - self._started_step) / max(1e-9, time.perf_counter() - self._started)
         self._tick_step = self.step + max(1, int(rate * TICK_SECONDS))
-        self.tell("tick", {"time/env_steps_per_second": rate})
+        self.tell("tick", {self._trainee.step_rate: rate})
 
     def _log_curves(self) -> None:
         now = time.perf_counter()
         seconds = max(1e-9, now - self._window_started - self._pause)
-        points = self._trainee.curves()
-        updates = points.pop("updates", 0.0)
-        points["time/env_steps_per_second"] = (self.step - self._window_step) / seconds
-        points["time/updates_per_second"] = updates / seconds
+        points, counts = self._trainee.curves()
+        points[self._trainee.step_rate] = (self.step - self._window_step) / seconds
+        points |= {name: count / seconds for name, count in counts.items()}
         self._window_started, self._window_step, self._pause = now, self.step, 0.0
         self.log.scalars(points, self.step)
         self.tell("progress", points)
@@ -190,7 +229,7 @@ class Session:
         if result is None:
             return
         self._evaluated_at = self.step
-        better = self.best is None or result.score > self.best.score
+        better = self.best is None or result.beats(self.best.score)
         self.evaluations_without_improvement = 0 if better else self.evaluations_without_improvement + 1
         # A tie goes to the later weights: where the score has a ceiling, they have been at it for longer.
         if better or self.best is None or result.score == self.best.score:
@@ -199,13 +238,14 @@ class Session:
                 self.step, self._trainee.model(), {"score": result.score, "curves": dict(result.curves)}
             )
         self.log.scalars(result.curves, self.step)
+        self.log.texts(result.texts, self.step)
         options = self.evaluation
-        if options.target is not None and result.score >= options.target:
+        if options.target is not None and (result.beats(options.target) or result.score == options.target):
             self.stopped = f"evaluation reached the target {options.target:g}"
         elif options.patience is not None and self.evaluations_without_improvement >= options.patience:
             self.stopped = f"{options.patience} evaluations without improvement"
         self._pause += time.perf_counter() - started
-        self.tell("evaluation", {**result.curves, "best": self.best.step == self.step})
+        self.tell("evaluation", {**result.curves, **result.texts, "best": self.best.step == self.step})
 
     def save(self) -> None:
         """Write a checkpoint of this step, unless there is one."""

@@ -23,6 +23,9 @@ from rlseq.engine.optimizer import OPTIMIZERS
 from rlseq.engine.schedule import lr_factor
 
 Batch = TypeVar("Batch")
+SMALLEST_SCALE = 2.0**-14  # of the fp16 loss scaler: below it an overflow is no matter of scale
+# What comes of restoring numbers or arrays of another shape than they were saved in.
+UNFIT = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RuntimeError)
 
 
 class Loss(NamedTuple):

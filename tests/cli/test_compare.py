@@ -66,6 +66,6 @@ def test_json(cli: Cli) -> None:
 def test_errors(cli: Cli) -> None:
     run = made_run("a", [50.0], score=100.0)
     failed(cli("compare"), 2, "Missing argument 'RUN'")
-    failed(cli("compare", run.policy), 2, "is an exported policy")
+    failed(cli("compare", run.exported), 2, "is an exported policy")
     failed(cli("compare a --out a.gif"), 2, "must end in .png or .svg")
     failed(cli("compare a --tag eval/mean --json"), 2, "It has: train/loss, eval/return_mean, eval/return_std.")

@@ -36,8 +36,8 @@ def make_run(name: str, *, finished: bool = True, env: dict[str, Any] | None = N
     for folder, step in (("checkpoints", 0), ("checkpoints", 500), ("best", 500)):
         checkpoints.write_checkpoint(run.path / folder, step, {"x": 1}, {"model": {"w": np.arange(4.0) + step}})
     if finished:
-        save_policy(run.policy)
-        policy = {"file": "policy.onnx", "bytes": 1, "sha256": sha256_file(run.policy)}
+        save_policy(run.exported)
+        policy = {"file": "policy.onnx", "bytes": 1, "sha256": sha256_file(run.exported)}
         run.write("summary.json", {**SCORES, "policy": policy})
     return run
 
@@ -69,7 +69,7 @@ def test_info_of_a_finished_run(cli: Cli) -> None:
     assert facts["lineage"] == list(LINEAGE)
     assert facts["weights_sha256"] == "ab" * 32
     assert facts["machine"] == {"commit": "abc", "cores": 2}
-    assert facts["onnx"] == {"opset": graphs.OPSET, "ir_version": graphs.IR, "bytes": run.policy.stat().st_size}
+    assert facts["onnx"] == {"opset": graphs.OPSET, "ir_version": graphs.IR, "bytes": run.exported.stat().st_size}
     assert facts["resume"] == "rlseq train dqn --resume runs/mine --steps 1000"
     assert facts["bytes"] == sum(entry["bytes"] for entry in facts["files"]) == run.disk_bytes()
     assert files_of(facts) == {
@@ -85,7 +85,7 @@ def test_info_of_a_finished_run(cli: Cli) -> None:
         "policy.onnx": True,
         "summary.json": None,
     }
-    assert {e["file"]: e["sha256"] for e in facts["files"]}["policy.onnx"] == sha256_file(run.policy)
+    assert {e["file"]: e["sha256"] for e in facts["files"]}["policy.onnx"] == sha256_file(run.exported)
 
 
 def test_info_for_people(cli: Cli) -> None:
@@ -140,7 +140,7 @@ def test_info_finds_what_was_changed(cli: Cli) -> None:
     model.write_bytes(model.read_bytes()[:-1] + b"!")
     manifest = run.path / "checkpoints" / "500" / "checkpoint.json"
     manifest.write_text(manifest.read_text().replace('"x": 1', '"x": 2'))
-    run.policy.write_bytes(run.policy.read_bytes() + b"\x72\x00")
+    run.exported.write_bytes(run.exported.read_bytes() + b"\x72\x00")
     intact = files_of(only_json(cli("info", "mine", "--json")))
     assert [name for name, whole in intact.items() if whole is False] == [
         "checkpoints/0/model.safetensors",

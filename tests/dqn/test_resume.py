@@ -26,7 +26,7 @@ from tests.training import SMALL, assert_same_run, command, curves, merged, sett
 def runs_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RLSEQ_RUNS", str(tmp_path))
     # What follows the training is tested elsewhere, and takes longer than these trainings do.
-    monkeypatch.setattr("rlseq.training.export_network", lambda net, spec, path, make: {"bytes": path.write_bytes(b"")})
+    monkeypatch.setattr("rlseq.trained.export_network", lambda net, spec, path, make: {"bytes": path.write_bytes(b"")})
     return tmp_path
 
 
@@ -405,7 +405,7 @@ def test_a_signal_in_the_final_export_says_how_to_finish(monkeypatch: pytest.Mon
         time.sleep(5)
 
     with monkeypatch.context() as patched:
-        patched.setattr("rlseq.training.export_network", slow)
+        patched.setattr("rlseq.trained.export_network", slow)
         with pytest.raises(Interrupted, match=r"--resume .*late") as caught:
             small(name="late")
     assert caught.value.exit_code == 143

@@ -22,7 +22,7 @@ from tests.training import Steps, assert_same_run, curves, small, trainer, weigh
 @pytest.fixture
 def runs_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RLSEQ_RUNS", str(tmp_path))
-    monkeypatch.setattr("rlseq.training.export_network", lambda net, spec, path, make: {"bytes": path.write_bytes(b"")})
+    monkeypatch.setattr("rlseq.trained.export_network", lambda net, spec, path, make: {"bytes": path.write_bytes(b"")})
     return tmp_path
 
 
@@ -243,7 +243,7 @@ def test_the_best_checkpoint_scores_what_was_logged_and_is_what_is_exported(
         exported.append(state_arrays(net))
         return {"bytes": path.write_bytes(b"")}
 
-    monkeypatch.setattr("rlseq.training.export_network", keep)
+    monkeypatch.setattr("rlseq.trained.export_network", keep)
     changes = {"eval": {"episodes": 6, "num_envs": 4}, "dqn": {"gamma": 0.0}, "optim": {"lr": 3e-3}}
     result = small(changes, env="toy/Identity-v0", name="run")
     run = result.run

@@ -30,8 +30,10 @@ class Fake:
         self.evaluated = 0
         self.cut_off = False
 
-    def curves(self) -> dict[str, float]:
-        return {"train/loss": 1.0, "updates": 3.0}
+    step_rate = "time/env_steps_per_second"
+
+    def curves(self) -> Curves:
+        return Curves({"train/loss": 1.0}, {"time/updates_per_second": 3.0})
 
     def evaluate(self, should_stop: Callable[[], bool]) -> Evaluation | None:
         if self.cut_off and should_stop():

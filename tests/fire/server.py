@@ -91,7 +91,7 @@ def child(request: dict[str, Any], out: int, err: int) -> NoReturn:
         os.dup2(err, 2)
         sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115 - they stay
         if request.get("export") == "stub":
-            training.export_network = stub_export  # type: ignore[assignment]
+            trained.export_network = stub_export  # type: ignore[assignment]
         if request.get("loop") == "none":
             DqnTrainer.loop = lambda self, session: os._exit(0)  # type: ignore[method-assign]
         if request.get("limit") is not None:

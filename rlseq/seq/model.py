@@ -1,0 +1,110 @@
+"""A sequence model by itself: built for a task, measured on its validation data, made to write."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from rlseq.envs.seeding import WEIGHTS, derived_seed
+from rlseq.errors import UsageError
+from rlseq.memory import check_memory
+from rlseq.nets.network import NetInput, seeded
+from rlseq.nets.sequence import SequenceNetwork
+from rlseq.nets.sizes import training_bytes
+from rlseq.nets.stepper import TorchSequence
+from rlseq.player.generate import generate
+from rlseq.player.sampling import Sampling
+from rlseq.seq.config import SeqTraining
+from rlseq.seq.losses import elementwise, masked_mean
+from rlseq.seq.tasks.task import Task
+from rlseq.sequence import SequenceSpec
+from rlseq.version import __version__
+
+SAMPLES = 101  # the random stream of samples
+EVALUATION_TOKENS = 16_384  # at once
+
+
+def build_network(options: SeqTraining, task: Task) -> SequenceNetwork:
+    """The network of a run, with the initial weights of its seed, on the CPU."""
+    seq = options.seq
+    size = training_bytes(options.net, task.vocabulary, seq.context, seq.batch_size // options.optim.accumulate or 1)
+    check_memory(size, "training this network", "make net.size, seq.batch_size or seq.context smaller")
+    return cast(
+        SequenceNetwork,
+        seeded(
+            derived_seed(WEIGHTS, options.run.seed), lambda: SequenceNetwork(task.vocabulary, options.net, seq.context)
+        ),
+    )
+
+
+def sequence_spec(net: SequenceNetwork, task: Task, options: SeqTraining) -> SequenceSpec:
+    """What the model says of itself, before it is scored."""
+    return SequenceSpec(
+        rlseq_version=__version__,
+        task=task.name,
+        model=options.net.core,
+        vocabulary=task.vocabulary,
+        context=options.seq.context,
+        window=net.window,
+        tokenizer=task.tokenizer,
+        state=net.state_leaves,
+    )
+
+
+@contextlib.contextmanager
+def evaluating(net: nn.Module) -> Iterator[None]:
+    """The network without dropout and gradients, for a while."""
+    was_training = net.training
+    net.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        net.train(was_training)
+
+
+def validation_loss(
+    net: SequenceNetwork,
+    task: Task,
+    options: SeqTraining,
+    max_tokens: int | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> tuple[float, int] | None:
+    """Summed cross-entropy of the validation tokens and how many; None if told to stop.
+
+    In float32 and without smoothing, whatever the training minimises: so that it compares.
+    """
+    device = next(net.parameters()).device
+    element_loss = elementwise("cross_entropy", 0.0)
+    total, count = 0.0, 0
+    batch_size = max(1, EVALUATION_TOKENS // options.seq.context)
+    with evaluating(net):
+        for batch in task.validation(batch_size, max_tokens):
+            if should_stop is not None and should_stop():
+                return None
+            tokens = batch.map(lambda array: torch.from_numpy(array).to(device))
+            logits_BTV = net(NetInput((tokens.inputs,)))[0]
+            num = int(batch.targets.size if batch.mask is None else batch.mask.sum())
+            total += float(masked_mean(element_loss(logits_BTV, tokens.targets), tokens.mask)) * num
+            count += num
+    return total, count
+
+
+def sample_text(net: SequenceNetwork, task: Task, options: SeqTraining, num_tokens: int) -> str:
+    """A text that the model makes up: the same for the same weights and seed."""
+    if num_tokens == 0:
+        return ""
+    tokenizer = task.tokenizer
+    if tokenizer is None:
+        raise UsageError(f"the task {task.name} has no text to sample; set eval.sample_tokens=0")
+    stepper = TorchSequence(net, sequence_spec(net, task, options))
+    rng = np.random.default_rng(np.random.SeedSequence((SAMPLES, options.run.seed)))
+    prompt = tokenizer.encode(task.prompt())
+    with evaluating(net):
+        made = list(generate(stepper, prompt, num_tokens, Sampling(), rng))
+    return task.prompt() + tokenizer.decode(np.array(made, np.int64))

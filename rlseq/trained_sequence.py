@@ -1,0 +1,184 @@
+"""A sequence model from its plan to its use: the job of training one, and a trained run's network, score and export."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from rlseq import checkpoints, runs
+from rlseq.errors import UsageError, require
+from rlseq.resolve import read_sequence_options
+from rlseq.seq.config import SeqTraining
+from rlseq.sequence import SequenceSpec
+from rlseq.trained import export_record
+from rlseq.version import __version__
+
+if TYPE_CHECKING:
+    from rlseq.engine.session import Session
+    from rlseq.nets.sequence import SequenceNetwork
+    from rlseq.seq.tasks.task import Task
+    from rlseq.seq.train import SeqTrainer
+
+
+class SequenceJob(NamedTuple):
+    """A training of a sequence model as it was planned; see `rlseq.training.Job`."""
+
+    algorithm: str
+    options: SeqTraining
+    task: Task
+
+    @property
+    def stem(self) -> str:
+        """Beginning of a made-up run name."""
+        return f"{self.task.name}-{self.options.net.core}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the lineage says of this training."""
+        return {"task": self.task.name, "data_sha256": self.task.sha256}
+
+    def trainer(self) -> SeqTrainer:
+        """Network and update step."""
+        from rlseq.seq.train import SeqTrainer
+
+        return SeqTrainer(self.options, self.task)
+
+    def finish(self, trainer: SeqTrainer, session: Session, run: runs.Run, checkpoint: Path) -> dict[str, Any]:
+        """Score the best weights on the whole validation split, and export them."""
+        trained = session.seconds
+        net = load_sequence_network(self.options, self.task, checkpoint)
+        score = score_sequence(net, self.task, self.options)
+        sample = score.pop("sample")
+        scored = session.seconds
+        session.log.texts({"sample/best": sample}, session.step)
+        parity = export_sequence_run(net, self.task, self.options, run, checkpoint, score, run.exported)
+        return {
+            **score,
+            "sample": sample,
+            "data": self.task.description,
+            "data_sha256": self.task.sha256,
+            "scoring_seconds": round(scored - trained, 3),
+            "export_seconds": round(session.seconds - scored, 3),
+            **export_record(run, checkpoint, parity),
+        }
+
+
+def plan_sequence(options: SeqTraining, typed: Mapping[str, Any], resumed: runs.Run | None) -> SequenceJob:
+    """Read the data and check that it suffices.
+
+    Args:
+        options: resolved.
+        typed: the option values that the user gave by hand.
+        resumed: the run that goes on.
+
+    Raises:
+        UsageError: unfit data, or a file would import a loss function.
+    """
+    require("torch", "training")
+    _check_typed(options, typed, resumed)
+    return SequenceJob("seq", options, read_task(options))
+
+
+def _check_typed(options: SeqTraining, typed: Mapping[str, Any], resumed: runs.Run | None) -> None:
+    seq = typed.get("seq")
+    given = seq.get("loss") if isinstance(seq, Mapping) else None
+    if ":" in options.seq.loss and given is None:
+        where = f"{resumed.path / 'config.json'}" if resumed is not None else "the recipe"
+        raise UsageError(
+            f"{where} names the loss {options.seq.loss}, which would import code; a file may not do that. "
+            f"If you trust it, type it yourself: --loss {options.seq.loss}"
+        )
+
+
+def read_task(options: SeqTraining) -> Task:
+    """The task of a training, with its data."""
+    from rlseq.seq.tasks.table import TASKS
+
+    return TASKS[options.seq.task](options.seq)
+
+
+def load_sequence_network(options: SeqTraining, task: Task, checkpoint: Path) -> SequenceNetwork:
+    """The network of a checkpoint, on the CPU.
+
+    Raises:
+        CorruptFile: the checkpoint is damaged or of another network.
+    """
+    from rlseq.engine.weights import load_arrays
+    from rlseq.seq.model import build_network
+
+    net = build_network(options, task)
+    arrays = checkpoints.read_arrays(checkpoint, checkpoints.read_manifest(checkpoint), "model")
+    load_arrays(net, arrays, str(checkpoint))
+    return net.eval()
+
+
+def score_sequence(net: SequenceNetwork, task: Task, options: SeqTraining) -> dict[str, Any]:
+    """The task's metrics over the whole validation split, with a sample."""
+    from rlseq.engine.device import cpu_threads
+    from rlseq.seq.model import sample_text, validation_loss
+
+    with cpu_threads(options.engine.threads):
+        total = validation_loss(net, task, options)
+        assert total is not None, "nobody asked it to stop"
+        sample = sample_text(net, task, options, options.eval.sample_tokens)
+    return {**task.metrics_of(*total, sample), "tokens": total[1], "sample": sample}
+
+
+def export_sequence_run(
+    net: SequenceNetwork,
+    task: Task,
+    options: SeqTraining,
+    run: runs.Run,
+    checkpoint: Path,
+    score: Mapping[str, Any],
+    path: Path,
+    opset: int | None = None,
+) -> dict[str, Any]:
+    """Export with parity; see `rlseq.exporter.sequence.export_sequence`."""
+    require("onnx", "exporting")
+    require("onnxscript", "exporting")
+    from rlseq.exporter.sequence import export_sequence
+    from rlseq.seq.model import sequence_spec
+
+    lineage = [*run.lineage(), {"step": "export", "checkpoint": int(checkpoint.name), "rlseq_version": __version__}]
+    scores = {key: value for key, value in score.items() if isinstance(value, (int, float))}
+    spec: SequenceSpec = msgspec.structs.replace(
+        sequence_spec(net, task, options), lineage=tuple(lineage), scores=scores
+    )
+    return export_sequence(net, spec, path, opset)
+
+
+class OpenedSequence(NamedTuple):
+    """A run of a sequence model made ready for use."""
+
+    run: runs.Run
+    options: SeqTraining
+    task: Task
+    checkpoint: Path
+    net: SequenceNetwork
+
+
+def open_sequence(run: runs.Run, *, checkpoint: str = "best", data: str | None = None) -> OpenedSequence:
+    """Network, options and data of a run.
+
+    Args:
+        run: of a sequence model.
+        checkpoint: "best", "last" or a step.
+        data: where its data is now; None: where it was.
+
+    Raises:
+        UsageError, CorruptFile, NewerFormat, RlseqError
+    """
+    require("torch", f"loading the network of a run (its exported {run.exported} needs none: give that instead)")
+    from rlseq.seq.train import check_data
+
+    options = read_sequence_options(run)
+    if data is not None:
+        options = msgspec.structs.replace(options, seq=msgspec.structs.replace(options.seq, data=data))
+    where, task = run.checkpoint(checkpoint), read_task(options)
+    trained_on = next((step.get("data_sha256") for step in reversed(run.lineage()) if step.get("step") == "train"), None)
+    check_data(task, trained_on, run.path)
+    return OpenedSequence(run, options, task, where, load_sequence_network(options, task, where))
