@@ -8,6 +8,8 @@ finds it, and a damaged one is noticed and made anew. Anything in the folder may
 from __future__ import annotations
 
 import hashlib
+import io
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,7 +94,7 @@ def _content_sha256(source: Source) -> str:
 
 def _cached(source: Source, sha256: str, key: str, unit: str) -> tuple[Tokenizer, np.ndarray, list[str]]:
     """Tokenizer and tokens from the cache, where they are put if they are not there; and what is to be said of it."""
-    notes = []
+    notes: list[str] = []
     folder = cache_folder()
     if folder is not None:
         try:
@@ -206,26 +208,25 @@ def _write(folder: Path, source: Source, sha256: str, record: _Record) -> None:
     with explained(folder, "write"):
         folder.mkdir(parents=True, exist_ok=True)
     tokenizer, count = record.tokenizer, record.num_tokens
+    header = io.BytesIO()
+    shape = {"descr": _dtype(tokenizer).str, "fortran_order": False, "shape": (count,)}
+    np.lib.format.write_array_header_1_0(header, shape)
+    digest = _record_digest(record)  # of what is to stand there: a disk that stores something else is found out
 
     def write(file: IO[bytes]) -> None:
-        header = {"descr": _dtype(tokenizer).str, "fortran_order": False, "shape": (count,)}
-        np.lib.format.write_array_header_1_0(file, header)
-        for tokens in _tokens(source, sha256, tokenizer, count):
-            file.write(tokens.tobytes())
+        parts = (tokens.tobytes() for tokens in _tokens(source, sha256, tokenizer, count))
+        for data in itertools.chain([header.getvalue()], parts):
+            digest.update(data)
+            file.write(data)
 
     path = folder / f"{record.key}.npy"
     write_atomic(path, write)
-    with explained(path, "read"):
-        checksum = _checksum(record, path)
-    write_bytes(path.with_suffix(".json"), msgspec.json.encode(msgspec.structs.replace(record, sha256=checksum)))
+    signed = msgspec.structs.replace(record, sha256=digest.hexdigest())
+    write_bytes(path.with_suffix(".json"), msgspec.json.encode(signed))
 
 
-def _checksum(record: _Record, path: Path) -> str:
-    digest = hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(record, sha256="")))
-    with open(path, "rb") as file:
-        while data := file.read(CHUNK):
-            digest.update(data)
-    return digest.hexdigest()
+def _record_digest(record: _Record) -> Any:
+    return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(record, sha256="")))
 
 
 def _open(folder: Path, key: str) -> tuple[Tokenizer, np.ndarray] | None:
@@ -239,7 +240,11 @@ def _open(folder: Path, key: str) -> tuple[Tokenizer, np.ndarray] | None:
         record = msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=_Record)
         if record.format_version != CACHE_FORMAT or record.key != key:
             raise _Damaged("of another text")
-        if _checksum(record, path) != record.sha256:
+        digest = _record_digest(record)
+        with open(path, "rb") as file:
+            while data := file.read(CHUNK):
+                digest.update(data)
+        if digest.hexdigest() != record.sha256:
             raise _Damaged("damaged")
         tokens = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:

@@ -69,7 +69,7 @@ def elementwise(name: str, label_smoothing: float, *, vocabulary: int = TRIAL_VO
             "set seq.label_smoothing=0"
         )
     function = _imported(name)
-    _check_function(name, function, vocabulary)
+    _check_function(name, function, max(2, vocabulary))
     return function
 
 

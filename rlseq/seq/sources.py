@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,24 +67,24 @@ def find_source(data: str | None, pattern: str) -> Source:
     if data is None:
         return _library()
     check_name(data, "the data")
-    path = Path(data)
+    path, name = Path(data), os.fsencode(data).decode(errors="replace")
     try:
         mode = path.stat().st_mode if data else 0
     except (OSError, ValueError) as error:
         raise UsageError(_missing(data, error)) from None
     if stat.S_ISDIR(mode):
-        files = [file for file in _walk(path, frozenset()) if _matches(file, path, pattern)]
+        files = _walk(path, lambda name: fnmatchcase(name.rpartition("/")[2], pattern) or fnmatchcase(name, pattern))
         if not files:
             raise UsageError(
                 f"the folder {data} holds no file with something in it whose name matches {pattern!r}; "
                 "set seq.pattern, or give another folder: --data PATH"
             )
-        return Source(data, tuple(files))
+        return Source(name, tuple(files))
     if not stat.S_ISREG(mode):
         raise UsageError(f"the data {data!r} is neither a file nor a folder; give one: --data PATH")
     if path.stat().st_size == 0:
         raise UsageError(f"the file {data} is empty; give one with text in it: --data PATH")
-    return Source(data, (path,))
+    return Source(name, (path,))
 
 
 def _missing(data: str, error: OSError | ValueError) -> str:
@@ -101,13 +101,12 @@ def _library() -> Source:
     """
     version = ".".join(map(str, sys.version_info[:2]))
     root = Path(sysconfig.get_paths()["stdlib"])
-    files, total = [], 0
-    for file in _walk(root, NOT_LIBRARY) if root.is_dir() else []:
-        if not fnmatchcase(file.name, "*.py") or file.name.startswith("_sysconfigdata"):
-            continue
+    files: list[Path] = []
+    left = LIBRARY_BYTES
+    for file in _walk(root, _is_library_code, NOT_LIBRARY) if root.is_dir() else []:
         if all(piece.data.isascii() and b"\0" not in piece.data for piece in stream(Source("", (file,)))):
-            total += file.stat().st_size
-            if total > LIBRARY_BYTES:
+            left -= file.stat().st_size
+            if left < 0:
                 break
             files.append(file)
     if not files:
@@ -117,12 +116,21 @@ def _library() -> Source:
     return Source(f"Python {version}'s standard library", tuple(files))
 
 
-def _matches(file: Path, folder: Path, pattern: str) -> bool:
-    return fnmatchcase(file.name, pattern) or fnmatchcase(file.relative_to(folder).as_posix(), pattern)
+def _is_library_code(name: str) -> bool:
+    return name.endswith(".py") and not name.rpartition("/")[2].startswith("_sysconfigdata")
 
 
-def _walk(folder: Path, without: frozenset[str]) -> list[Path]:
-    """Regular files below a folder that are not empty, sorted by path, each once."""
+def _walk(folder: Path, wanted: Callable[[str], bool], without: frozenset[str] = frozenset()) -> list[Path]:
+    """Regular files below a folder that are not empty, sorted by path, each once.
+
+    Args:
+        folder: which.
+        wanted: tells by a file's path below the folder (with `/`).
+        without: names of folders that are passed over.
+
+    Raises:
+        UsageError: a folder, or a file that is wanted, cannot be read.
+    """
 
     def refuse(error: OSError) -> None:
         raise unreadable(Path(error.filename or folder), error)
@@ -131,9 +139,10 @@ def _walk(folder: Path, without: frozenset[str]) -> list[Path]:
     for where, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if name not in without and not name.startswith(".")]
         for name in names:
-            if not name.startswith("."):
-                path = Path(where, name)
-                found.append((path.relative_to(folder).as_posix(), path))
+            path = Path(where, name)
+            below = path.relative_to(folder).as_posix()
+            if not name.startswith(".") and wanted(below):
+                found.append((below, path))
     files, seen = [], set()
     for _, path in sorted(found):
         try:
