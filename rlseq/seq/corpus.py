@@ -118,7 +118,8 @@ def _cached(source: Source, sha256: str, key: str, unit: str) -> tuple[Tokenizer
         except _Damaged as error:
             notes.append(f"the cached tokens {folder / key}.npy were {error} as soon as written, and are not used")
         except RlseqError as error:
-            notes.append(f"the tokens are not cached: {error} RLSEQ_CACHE may name another folder")
+            reason = getattr(error.__cause__, "strerror", None) or error
+            notes.append(f"{folder} cannot be written ({reason}), so the tokens are not cached; set RLSEQ_CACHE")
     return tokenizer, _in_memory(source, sha256, tokenizer, count), notes
 
 

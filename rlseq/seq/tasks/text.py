@@ -41,6 +41,7 @@ class TextTask:
 
     Args:
         options: which text, cut into tokens and split how.
+        corpus: the text, if it was read already.
 
     Attributes: see `rlseq.seq.tasks.task.Task`.
 
@@ -50,8 +51,8 @@ class TextTask:
 
     name = "text"
 
-    def __init__(self, options: SeqOptions) -> None:
-        corpus = read_corpus(options.data, options.pattern, options.unit)
+    def __init__(self, options: SeqOptions, corpus: Corpus | None = None) -> None:
+        corpus = corpus or read_corpus(options.data, options.pattern, options.unit)
         self.tokenizer: Tokenizer | None = corpus.tokenizer
         self.vocabulary = corpus.tokenizer.size
         self.sha256, self.description = corpus.sha256, corpus.description
