@@ -30,6 +30,10 @@ class TorchSequence:
         """The state before the first token of `batch` sequences."""
         return tuple(array.to(self._device) for array in self.net.initial_state(batch))
 
+    def from_numpy(self, state: tuple[np.ndarray, ...]) -> State:
+        """A state that was made or kept elsewhere, where the network can use it."""
+        return tuple(torch.from_numpy(array).to(self._device) for array in state)
+
     def step(self, tokens_BT: np.ndarray, state: State) -> tuple[np.ndarray, State]:
         """Read tokens int64; logits `[B, T, V]` float32 of the token after each, and the next state."""
         return self._run(tokens_BT, state)
