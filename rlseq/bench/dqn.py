@@ -8,14 +8,12 @@ with which a session ends is written after the clock was stopped.
 
 from __future__ import annotations
 
-import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from rlseq.bench.loop import time_loop, undisturbed
 from rlseq.bench.measure import Side, Tell, Timing, alternate, measurement
 from rlseq.bench.peers import Peer
 from rlseq.bench.split import Stopwatch
@@ -24,9 +22,7 @@ from rlseq.errors import RlseqError, UsageError, require
 
 if TYPE_CHECKING:
     from rlseq.dqn.train import DqnTrainer
-    from rlseq.engine.checkpoint import Arrays, Snapshot
-    from rlseq.engine.session import Evaluation
-    from rlseq.training import Plan
+    from rlseq.trained import PolicyJob
 
 ENV_ID = "CartPole-v1"
 WARM_UP_STEPS = 2_000  # imports, first calls, the caches of torch
@@ -82,38 +78,38 @@ def bench_dqn(
     require("tensorboard", "the benchmark of training")
     values = values or {}
     _check_values(values, peer)
-    plans = [plan_for(steps, seed, values) for seed in range(repeats)]
-    _check_steps(plans[0], steps)
-    sides = _sides(plans, peer)
-    _warm_up(plan_for(min(steps, WARM_UP_STEPS), 0, values), peer, tell)
+    jobs = [job_for(steps, seed, values) for seed in range(repeats)]
+    _check_steps(jobs[0], steps)
+    sides = _sides(jobs, peer)
+    _warm_up(job_for(min(steps, WARM_UP_STEPS), 0, values), peer, tell)
     timings = alternate(sides, repeats, tell)
     ours, theirs = timings["rlseq"], timings[peer.name] if peer is not None else None
     if peer is not None and theirs is not None:
         check_same_work(ours, theirs, peer.name)
         tell(f"the same work: {ours[0].steps} steps and {ours[0].updates} updates a repeat, on both sides")
     tell("one more run of ours, with timers: where the time goes")
-    split = split_ours(plans[0])
+    split = split_ours(jobs[0])
     other = {"name": peer.name, "version": peer.version()} if peer is not None else None
     what = f"DQN on {ENV_ID}, {ours[0].steps} steps and {ours[0].updates} updates, one thread"
     result = measurement(what, ours, theirs, other)
     result["ours"] |= {"updates": ours[0].updates, "split": split}
     if theirs is not None:
         result["peer"] |= {"updates": theirs[0].updates}
-    return {**result, "options": msgspec.to_builtins(plans[0].options)}
+    return {**result, "options": msgspec.to_builtins(jobs[0].options)}
 
 
-def _sides(plans: Sequence[Plan], peer: Peer | None) -> dict[str, Side]:
-    sides: dict[str, Side] = {"rlseq": lambda seed: train_ours(plans[seed])}
+def _sides(jobs: Sequence[PolicyJob], peer: Peer | None) -> dict[str, Side]:
+    sides: dict[str, Side] = {"rlseq": lambda seed: train_ours(jobs[seed])}
     if peer is not None:
-        sides[peer.name] = lambda seed: _train_peer(peer, plans[seed])
+        sides[peer.name] = lambda seed: _train_peer(peer, jobs[seed])
     return sides
 
 
-def _warm_up(plan: Plan, peer: Peer | None, tell: Tell) -> None:
-    tell(f"warm-up: {plan.options.run.steps} steps of each")
-    train_ours(plan)
+def _warm_up(job: PolicyJob, peer: Peer | None, tell: Tell) -> None:
+    tell(f"warm-up: {job.options.run.steps} steps of each")
+    train_ours(job)
     if peer is not None:
-        _train_peer(peer, plan)
+        _train_peer(peer, job)
 
 
 def _check_values(values: Mapping[str, Any], peer: Peer | None) -> None:
@@ -131,97 +127,56 @@ def _check_values(values: Mapping[str, Any], peer: Peer | None) -> None:
                 )
 
 
-def _check_steps(plan: Plan, steps: int) -> None:
-    o = plan.options.dqn
+def _check_steps(job: PolicyJob, steps: int) -> None:
+    o = job.options.dqn
     first = -(-max(o.learning_starts, 1) // o.train_every_steps) * o.train_every_steps
     if steps < first:
         raise UsageError(f"--steps {steps}: the first updates come at step {first}; give at least --steps {first}.")
 
 
-def plan_for(steps: int, seed: int, values: Mapping[str, Any]) -> Plan:
+def job_for(steps: int, seed: int, values: Mapping[str, Any]) -> PolicyJob:
     """Our training of that many steps, rounded up to whole bursts, with nothing due before its end."""
     from rlseq.training import plan_training
 
     tree: dict[str, Any] = {}
     merge_into(tree, WORK)
     merge_into(tree, values)
-    plan = plan_training("dqn", ENV_ID, "none", tree, (), None, {}, "command line")
-    every = plan.options.dqn.train_every_steps
+    job = cast("PolicyJob", plan_training("dqn", ENV_ID, "none", tree, (), None, {}, "command line").job)
+    every = job.options.dqn.train_every_steps
     whole = -(-steps // every) * every
-    run = msgspec.structs.replace(
-        plan.options.run,
-        steps=whole,
-        horizon=steps,
-        seed=seed,
-        log_every=whole + 1,
-        checkpoint_every=whole + 1,
-        keep=1,
-    )
-    evaluation = msgspec.structs.replace(plan.options.eval, every=whole + 1)
-    return plan._replace(options=msgspec.structs.replace(plan.options, run=run, eval=evaluation))
+    run = msgspec.structs.replace(job.options.run, steps=whole, horizon=steps, seed=seed)
+    return job._replace(options=undisturbed(msgspec.structs.replace(job.options, run=run)))
 
 
-def _train_peer(peer: Peer, plan: Plan) -> Timing:
+def _train_peer(peer: Peer, job: PolicyJob) -> Timing:
     """With as many threads of torch as ours."""
     from rlseq.engine.device import cpu_threads
 
-    with cpu_threads(plan.options.engine.threads):
-        return peer.train_dqn(plan.options)
+    with cpu_threads(job.options.engine.threads):
+        return peer.train_dqn(job.options)
 
 
-class _UntilEvaluated:
-    """The trainer as the session knows it; the evaluation that ends a training only stops the clock."""
-
-    def __init__(self, trainer: DqnTrainer) -> None:
-        self._trainer = trainer
-        self.step_rate = trainer.step_rate
-        self.stopped = 0.0
-
-    def curves(self) -> Curves:
-        return self._trainer.curves()
-
-    def evaluate(self, should_stop: Callable[[], bool]) -> Evaluation:
-        from rlseq.engine.session import Evaluation
-
-        self.stopped = time.perf_counter()
-        return Evaluation(0.0, {})
-
-    def model(self) -> Arrays:
-        return self._trainer.model()
-
-    def snapshot(self) -> Snapshot:
-        return self._trainer.snapshot()
-
-
-def train_ours(plan: Plan, watch: Callable[[DqnTrainer], None] | None = None) -> Timing:
+def train_ours(job: PolicyJob, watch: Callable[[DqnTrainer], None] | None = None) -> Timing:
     """Train in a temporary run, as `rlseq train dqn` does, and time the loop.
 
     Args:
-        plan: from `plan_for`.
+        job: from `job_for`.
         watch: gets the trainer before the loop begins.
     """
-    from rlseq.dqn.train import DqnTrainer
     from rlseq.engine.device import cpu_threads
-    from rlseq.engine.session import Session
-    from rlseq.runs import Run
 
-    options = plan.options
-    with cpu_threads(options.engine.threads), tempfile.TemporaryDirectory(prefix="rlseq-bench-") as folder:
-        trainer = DqnTrainer(options, plan.spec, plan.make)
+    with cpu_threads(job.options.engine.threads):
+        trainer = job.trainer()
         try:
-            with Session(plan.algorithm, Run(Path(folder)), options.run, options.eval) as session:
-                clock = _UntilEvaluated(trainer)
-                session.begin(clock)
-                if watch is not None:
-                    watch(trainer)
-                started = time.perf_counter()
-                trainer.loop(session)
-                return Timing(clock.stopped - started, session.step, trainer.learner.update_step.updates)
+            if watch is not None:
+                watch(trainer)
+            seconds, steps = time_loop(job.algorithm, job.options, trainer)
+            return Timing(seconds, steps, trainer.updates)
         finally:
             trainer.close()
 
 
-def split_ours(plan: Plan) -> dict[str, Any]:
+def split_ours(job: PolicyJob) -> dict[str, Any]:
     """One more run, slowed down a little by timers: seconds and shares of each part of the loop."""
     stopwatch = Stopwatch(PARTS)
 
@@ -237,7 +192,7 @@ def split_ours(plan: Plan) -> dict[str, Any]:
         ):
             stopwatch.wrap(owner, method, part)
 
-    timing = train_ours(plan, watch)
+    timing = train_ours(job, watch)
     return stopwatch.shares(timing.seconds)
 
 

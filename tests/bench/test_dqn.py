@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rlseq.bench import dqn
-from rlseq.bench.dqn import bench_dqn, check_same_work, plan_for, train_ours
+from rlseq.bench import loop
+from rlseq.bench.dqn import bench_dqn, check_same_work, job_for, train_ours
 from rlseq.bench.measure import Timing
 from rlseq.dqn.config import DqnTraining
 from rlseq.dqn.train import DqnTrainer
@@ -25,7 +25,7 @@ def ignore(line: str) -> None:
 
 
 def test_the_work_is_the_zoos_preset_in_whole_rollouts() -> None:
-    o = plan_for(50_000, 5, {}).options
+    o = job_for(50_000, 5, {}).options
     assert (o.run.steps, o.run.horizon, o.run.seed) == (50_176, 50_000, 5)
     assert (o.env.id, o.env.num_envs, o.net.hidden) == ("CartPole-v1", 1, (256, 256))
     assert (o.optim.lr, o.optim.schedule, o.optim.clip_norm) == (2.3e-3, "constant", 10.0)
@@ -40,7 +40,7 @@ def test_the_work_is_the_zoos_preset_in_whole_rollouts() -> None:
 def test_the_clock_runs_during_the_loop_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step takes a second, a checkpoint a thousand; the first and the last of them are not counted."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(dqn, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: clock.now))
 
     def slow(owner: type, method: str, seconds: float) -> None:
         inner: Callable[..., Any] = getattr(owner, method)
@@ -54,7 +54,7 @@ def test_the_clock_runs_during_the_loop_alone(monkeypatch: pytest.MonkeyPatch) -
     slow(EnvBatch, "step", 1.0)
     slow(DqnTrainer, "snapshot", 1_000.0)
     monkeypatch.delattr(DqnTrainer, "evaluate")  # nothing may be evaluated
-    assert train_ours(plan_for(1_100, 0, SMALL)) == Timing(1_280.0, 1_280, 256)
+    assert train_ours(job_for(1_100, 0, SMALL)) == Timing(1_280.0, 1_280, 256)
     assert clock.now == 1_280.0 + 2 * 1_000.0
 
 
