@@ -5,17 +5,20 @@ from __future__ import annotations
 import inspect
 import shlex
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from rlseq.bench.dqn import bench_dqn
 from rlseq.bench.measure import Tell
 from rlseq.bench.peers import find_peer
 from rlseq.bench.play import bench_play
+from rlseq.bench.seq import bench_seq
 from rlseq.errors import UsageError, did_you_mean
 from rlseq.machine import describe_machine
 
-BENCHES: dict[str, Callable[..., dict[str, Any]]] = {"dqn": bench_dqn, "play": bench_play}
-COMMON = ("tell", "repeats", "peer")
+BENCHES: dict[str, Callable[..., dict[str, Any]]] = {"dqn": bench_dqn, "play": bench_play, "seq": bench_seq}
+COMMON = ("tell", "repeats")
+PEER = "sb3"  # unless another is given; a benchmark without the argument `peer` brings its own
 FLAGS = {"values": "--set"}
 
 
@@ -24,7 +27,7 @@ def run(
     tell: Tell,
     *,
     repeats: int = 3,
-    peer: str = "sb3",
+    peer: str | None = None,
     command: str | None = None,
     **given: Any,
 ) -> dict[str, Any]:
@@ -34,7 +37,7 @@ def run(
         name: a key of `BENCHES`.
         tell: takes lines of progress.
         repeats: how often each side runs, in turn.
-        peer: a key of `peers.PEERS`, or `none`.
+        peer: a key of `peers.PEERS`, or `none`; None: `PEER`, if the benchmark is against another library.
         command: by which it can be run again; None: as this process was started.
         given: the benchmark's own arguments; None counts as not given.
 
@@ -51,11 +54,13 @@ def run(
         )
     if repeats < 1:
         raise UsageError(f"--repeats {repeats}: give at least 1.")
-    arguments = {key: value for key, value in given.items() if value is not None}
+    arguments = {key: value for key, value in {**given, "peer": peer}.items() if value is not None}
     _check_arguments(name, arguments)
-    found = find_peer(peer)
+    found = None
+    if "peer" in inspect.signature(BENCHES[name]).parameters:
+        arguments["peer"] = found = find_peer(peer or PEER)
     machine = describe_machine()
-    measured = BENCHES[name](tell, repeats=repeats, peer=found, **arguments)
+    measured = BENCHES[name](tell, repeats=repeats, **arguments)
     versions = {"rlseq": machine["rlseq"], "python": machine["python"], **machine["packages"]}
     if found is not None:
         versions[found.name] = found.version()
@@ -74,7 +79,8 @@ def _check_arguments(name: str, arguments: Mapping[str, Any]) -> None:
     takes = [key for key in inspect.signature(BENCHES[name]).parameters if key not in COMMON]
     for key in arguments:
         if key not in takes:
-            flags = ", ".join(_flag(own) for own in (*takes, "repeats", "peer"))
+            own = [*(other for other in takes if other != "peer"), "repeats", *(["peer"] if "peer" in takes else [])]
+            flags = ", ".join(map(_flag, own))
             raise UsageError(f"bench {name} has no {_flag(key)}; it takes {flags}.")
 
 
@@ -83,11 +89,14 @@ def _flag(key: str) -> str:
 
 
 def command_of(name: str, assignments: list[str], given: Mapping[str, Any]) -> str:
-    """The command line that measures this again: what was typed, without what only concerns the output."""
+    """The command line that measures this again: what was typed, without what only concerns the output.
+
+    Data is named without its folder, which is nobody's business and may be another one elsewhere.
+    """
     words = ["rlseq", "bench", name]
     for key, value in given.items():
         if value is not None:
-            words += [_flag(key), str(value)]
+            words += [_flag(key), Path(value).name if key == "data" else str(value)]
     for assignment in assignments:
         words += ["--set", assignment]
     return shlex.join(words)

@@ -20,7 +20,7 @@ class Timing(NamedTuple):
 
     Attributes:
         seconds: wall time.
-        steps: environment steps done in it.
+        steps: environment steps done in it, or whatever else the measurement counts as its unit.
         updates: gradient updates done in it.
     """
 
@@ -30,15 +30,17 @@ class Timing(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Environment steps per second."""
+        """Steps per second."""
         return self.steps / self.seconds
 
+
+RUNS = "runs"  # the unit where only the wall time of the whole counts
 
 Side = Callable[[int], Timing]
 """One of the things compared: does its work with a seed and says how long that took."""
 
 
-def alternate(sides: Mapping[str, Side], repeats: int, tell: Tell) -> dict[str, list[Timing]]:
+def alternate(sides: Mapping[str, Side], repeats: int, tell: Tell, unit: str = "steps") -> dict[str, list[Timing]]:
     """Run the sides in turn, `repeats` times; in repeat k all of them get the seed k."""
     timings: dict[str, list[Timing]] = {name: [] for name in sides}
     for k in range(repeats):
@@ -46,8 +48,13 @@ def alternate(sides: Mapping[str, Side], repeats: int, tell: Tell) -> dict[str, 
             gc.collect()  # the garbage of one side must not be collected on another's time
             timing = side(k)
             timings[name].append(timing)
-            tell(f"repeat {k + 1} of {repeats}, {name}: {timing.seconds:.3f} s, {timing.rate:.0f} steps/s")
+            tell(f"repeat {k + 1} of {repeats}, {name}: {timing.seconds:.3f} s{rate_text(timing.rate, unit)}")
     return timings
+
+
+def rate_text(rate: float, unit: str) -> str:
+    """`, 1,500 steps/s`; nothing where a whole run is the unit."""
+    return "" if unit == RUNS else f", {rate:,.0f} {unit}/s"
 
 
 def summary(timings: Sequence[Timing]) -> dict[str, Any]:
@@ -77,7 +84,11 @@ def compare(ours: Sequence[Timing], theirs: Sequence[Timing]) -> dict[str, Any]:
 
 
 def measurement(
-    what: str, ours: Sequence[Timing], theirs: Sequence[Timing] | None, other: Mapping[str, Any] | None
+    what: str,
+    ours: Sequence[Timing],
+    theirs: Sequence[Timing] | None,
+    other: Mapping[str, Any] | None,
+    unit: str = "steps",
 ) -> dict[str, Any]:
     """A comparison as data.
 
@@ -86,8 +97,10 @@ def measurement(
         ours: our timings.
         theirs: the other side's, or None without one.
         other: who the other side is: `name`, `version`.
+        unit: what is counted: steps, tokens, or `RUNS`.
     """
+    head = {"what": what, "unit": unit}
     if theirs is None:
-        return {"what": what, "ours": summary(ours), "peer": None, "ratio": None, "ratios": None, "spread": None}
+        return {**head, "ours": summary(ours), "peer": None, "ratio": None, "ratios": None, "spread": None}
     peer = {**(other or {}), **summary(theirs)}
-    return {"what": what, "ours": summary(ours), "peer": peer, **compare(ours, theirs)}
+    return {**head, "ours": summary(ours), "peer": peer, **compare(ours, theirs)}

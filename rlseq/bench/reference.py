@@ -194,7 +194,8 @@ def evaluate(model: PlainGpt, validation: Tensor, rows: int = 256) -> Score:
     num_targets = len(validation) - 1
     whole = num_targets // context * context
     inputs, targets = validation[:-1], validation[1:]
-    windows = list(zip(inputs[:whole].view(-1, context).split(rows), targets[:whole].view(-1, context).split(rows)))
+    parts = (tokens[:whole].view(-1, context).split(rows) for tokens in (inputs, targets))
+    windows = list(zip(*parts, strict=True))
     if whole < num_targets:
         windows.append((inputs[whole:][None], targets[whole:][None]))
     with torch.no_grad():

@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rlseq.bench.measure import rate_text
 from rlseq.errors import RlseqError, UsageError
 from rlseq.machine import git
 
@@ -24,7 +25,7 @@ RESULTS = "rlseq/bench/results.json"
 # What may change after a measurement: none of it is run by one. `*` stands for slashes too.
 HARMLESS = ("README.md", RESULTS, "agents/*/card.md", "agents/*/card.json", "*.png", "*.gif", "*.onnx")
 ROW_KEYS = ("name", "command", "commit", "machine", "repeats", "ours", "peer", "ratio", "spread")
-SIDE_KEYS = ("name", "version", "seconds", "median", "spread", "steps_per_second", "updates", "split")
+SIDE_KEYS = ("name", "version", "seconds", "median", "spread", "steps_per_second", "updates", "split", "loss", "bytes")
 
 
 class Finding(NamedTuple):
@@ -81,6 +82,7 @@ def rows_of(report: Mapping[str, Any], commit: str, date: str) -> list[dict[str,
             {
                 "name": f"{report['name']}-{part}" if part else report["name"],
                 "what": one["what"],
+                "unit": one["unit"],
                 "command": report["command"],
                 "commit": commit,
                 "machine": report["machine"],
@@ -218,16 +220,23 @@ def _line(row: Mapping[str, Any]) -> str:
     low, high = row["spread"]
     peer = row["peer"]
     who = " ".join(str(peer[key]) for key in ("name", "version") if peer.get(key))
+    unit = row.get("unit", "steps")  # the only one there once was
     cells = (
         row.get("what", row["name"]),
         f"`{row['command']}`",
-        _speed(row["ours"]),
-        f"{who}: {_speed(peer)}",
+        side_text(row["ours"], unit),
+        f"{who}: {side_text(peer, unit)}",
         f"{row['ratio']:.2f} ({low:.2f} to {high:.2f}), repeats: {row['repeats']}",
         f"`{row['commit']}`",
     )
     return f"| {' | '.join(cells)} |"
 
 
-def _speed(side: Mapping[str, Any]) -> str:
-    return f"{side['median']:.2f} s, {side['steps_per_second']:,.0f} steps/s"
+def side_text(side: Mapping[str, Any], unit: str) -> str:
+    """What one side did: `0.41 s, 24,647 steps/s`, `31.20 s, loss 1.853 to 1.861` or `12.5 MiB`."""
+    if "bytes" in side:
+        return f"{side['bytes'] / 2**20:.1f} MiB"
+    text = f"{side['median']:.2f} s{rate_text(side['steps_per_second'], unit)}"
+    if "loss" in side:
+        text += f", loss {min(side['loss']):.3f} to {max(side['loss']):.3f}"
+    return text

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rlseq.cli.output import Output, number, show_pairs, write_json
+from rlseq.bench.measure import RUNS
+from rlseq.cli.output import Output, number, show_pairs, size, write_json
 from rlseq.cli.params import OUTPUT, Json, Quiet
 from rlseq.errors import UsageError
 
@@ -29,13 +30,23 @@ def complete_peer(incomplete: str) -> list[str]:
 def bench(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="dqn or play.", autocompletion=complete_bench, show_default=False),
+        typer.Argument(metavar="NAME", help="dqn, play or seq.", autocompletion=complete_bench, show_default=False),
     ],
     steps: Annotated[
         int | None, typer.Option("--steps", min=1, help="dqn: environment steps of a training.", show_default="50000")
     ] = None,
     episodes: Annotated[
         int | None, typer.Option("--episodes", min=1, help="play: episodes of a repeat.", show_default="20")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data", metavar="FILE", help="seq: a text file.", show_default="the source of Python's standard library"
+        ),
+    ] = None,
+    part: Annotated[
+        int | None,
+        typer.Option("--part", min=1, max=5, help="seq: one of its five measurements.", show_default="all"),
     ] = None,
     repeats: Annotated[
         int | None, typer.Option("--repeats", help="How often each side runs, in turn.", show_default="3")
@@ -45,7 +56,7 @@ def bench(
         typer.Option(
             "--peer",
             metavar="sb3|none",
-            help="Against whom: stable-baselines3, or nobody.",
+            help="dqn, play: against whom: stable-baselines3, or nobody.",
             autocompletion=complete_peer,
             show_default="sb3",
         ),
@@ -69,7 +80,10 @@ def bench(
 
     dqn trains: the same steps and updates as stable-baselines3's DQN, one
     thread each. play plays: cartpole-dqn's network with ONNX Runtime against
-    stable-baselines3 with the same weights, and against a bare loop.
+    stable-baselines3 with the same weights, and against a bare loop. seq
+    measures sequence models, against a plain GPT that comes with rlseq: 1 loss
+    and wall time of a training, 2 tokens per second, 3 mixed precision, 4
+    generation, 5 memory.
 
     Examples:
 
@@ -77,8 +91,10 @@ def bench(
       rlseq bench dqn --repeats 5 --json
       rlseq bench dqn --peer none --steps 10000 --set net.hidden=64,64
       rlseq bench play --episodes 50
+      rlseq bench seq --data book.txt
+      rlseq bench seq --part 4
 
-    A comparison needs the extra named bench. An otherwise idle machine gives
+    dqn and play need the extra named bench. An otherwise idle machine gives
     the smallest spread. With --json: every repeat, medians, ratios, and the
     options, commit, versions and machine they belong to.
     """
@@ -88,7 +104,14 @@ def bench(
     from rlseq.config import set_values
 
     out = Output(as_json, quiet)
-    given: dict[str, Any] = {"steps": steps, "episodes": episodes, "repeats": repeats, "peer": peer}
+    given: dict[str, Any] = {
+        "steps": steps,
+        "episodes": episodes,
+        "data": data,
+        "part": part,
+        "repeats": repeats,
+        "peer": peer,
+    }
     typed = assignments or []
     values = set_values(typed) if typed else None
     arguments = {key: value for key, value in given.items() if value is not None}
@@ -113,11 +136,12 @@ def report_rows(report: Mapping[str, Any]) -> dict[str, str]:
     measurements = report.get("measurements") or {report["name"]: report}
     for name, one in measurements.items():
         rows[name] = one["what"]
-        rows[f"{name}: rlseq"] = _side(one["ours"])
+        rows[f"{name}: rlseq"] = _side(one["ours"], one["unit"])
         if one["peer"] is not None:
-            rows[f"{name}: {one['peer']['name']}"] = _side(one["peer"])
+            rows[f"{name}: {one['peer']['name']}"] = _side(one["peer"], one["unit"])
             low, high = (number(value) for value in one["spread"])
-            rows[f"{name}: ratio"] = f"{number(one['ratio'])} times as fast ({low} to {high} in pairs)"
+            how = "times less" if "bytes" in one["ours"] else "times as fast"
+            rows[f"{name}: ratio"] = f"{number(one['ratio'])} {how} ({low} to {high} in pairs)"
         if "overhead" in one:
             rows[f"{name}: overhead"] = f"{100 * one['overhead']:.1f} % more time a step"
         if "split" in one["ours"]:
@@ -129,10 +153,15 @@ def report_rows(report: Mapping[str, Any]) -> dict[str, str]:
     return rows
 
 
-def _side(side: Mapping[str, Any]) -> str:
+def _side(side: Mapping[str, Any], unit: str) -> str:
+    if "bytes" in side:
+        return size(side["bytes"])
     low, high = (f"{value:.3f}" for value in side["spread"])
-    updates = f", {side['updates']} updates" if "updates" in side else ""
-    return (
-        f"{side['median']:.3f} s ({low} to {high}), {side['steps_per_second']:.0f} steps/s, "
-        f"{side['steps'][0]} steps{updates}"
-    )
+    text = f"{side['median']:.3f} s ({low} to {high})"
+    if unit != RUNS:
+        text += f", {side['steps_per_second']:.0f} {unit}/s, {side['steps'][0]} {unit}"
+    if "updates" in side:
+        text += f", {side['updates']} updates"
+    if "loss" in side:
+        text += f", loss {', '.join(f'{loss:.4f}' for loss in side['loss'])}"
+    return text
