@@ -71,9 +71,10 @@ def test_none_is_not_given(toy: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("tooy", {}, "there is no benchmark 'tooy'. Did you mean toy? There is: dqn, play, toy."),
+        ("tooy", {}, "there is no benchmark 'tooy'. Did you mean toy? There is: dqn, play, seq, toy."),
         ("toy", {"steps": 5}, "bench toy has no --steps; it takes --laps, --repeats, --peer."),
         ("play", {"values": {}}, "bench play has no --set; it takes --episodes, --repeats, --peer."),
+        ("seq", {"peer": "sb3"}, "bench seq has no --peer; it takes --data, --part, --repeats."),
         ("toy", {"repeats": 0}, "--repeats 0: give at least 1."),
         ("toy", {"peer": "sb4"}, "--peer sb4: Did you mean sb3? It is one of sb3, none."),
     ],
@@ -83,6 +84,24 @@ def test_what_is_typed_wrongly(toy: list[dict[str, Any]], name: str, arguments: 
         run(name, ignore, **arguments)
     assert str(caught.value) == message
     assert toy == []
+
+
+def test_a_benchmark_may_bring_its_own_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bench_solo(tell: Any, *, repeats: int) -> dict[str, Any]:
+        return measurement("laps", [Timing(1.0, 3)] * repeats, [Timing(2.0, 3)] * repeats, {"name": "another"})
+
+    monkeypatch.setitem(BENCHES, "solo", bench_solo)
+    monkeypatch.setitem(PEERS, "sb3", None)  # type: ignore[arg-type] - nobody looks for it
+    report = run("solo", ignore, repeats=2)
+    assert (report["peer"]["name"], report["ratio"]) == ("another", 2.0)
+    assert "stable-baselines3" not in report["versions"]
+    with pytest.raises(UsageError, match="bench solo has no --peer; it takes --repeats"):
+        run("solo", ignore, peer="none")
+
+
+def test_the_command_names_data_without_its_folder() -> None:
+    given = {"data": "/home/me/texts/a book.txt", "part": 2}
+    assert command_of("seq", [], given) == "rlseq bench seq --data 'a book.txt' --part 2"
 
 
 def test_the_command_without_what_concerns_the_output() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlseq.bench.measure import Timing, alternate, compare, measurement, summary
+from rlseq.bench.measure import RUNS, Timing, alternate, compare, measurement, summary
 
 OURS = [Timing(2.0, 100, 7), Timing(1.0, 100, 7), Timing(4.0, 100, 7)]
 THEIRS = [Timing(6.0, 100), Timing(8.0, 100), Timing(10.0, 100)]
@@ -48,6 +48,14 @@ def test_the_sides_take_turns_and_share_a_seed() -> None:
     assert called == [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("a", 2), ("b", 2)]
     assert timings == {"a": [Timing(0.5, 10)] * 3, "b": [Timing(2.0, 10)] * 3}
     assert told[0] == "repeat 1 of 3, a: 0.500 s, 20 steps/s"
+
+
+def test_what_is_counted_is_told() -> None:
+    told: list[str] = []
+    for unit in ("tokens", RUNS):
+        alternate({"a": lambda seed: Timing(0.5, 1_000)}, 1, told.append, unit)
+    assert told == ["repeat 1 of 1, a: 0.500 s, 2,000 tokens/s", "repeat 1 of 1, a: 0.500 s"]
+    assert measurement("racing", OURS, THEIRS, None, "tokens")["unit"] == "tokens"
 
 
 def test_a_measurement_names_the_peer() -> None:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from rlseq.bench.dqn import plan_for
+from rlseq.bench.dqn import job_for
 from rlseq.bench.measure import Timing
 from rlseq.bench.peers import PEERS, find_peer
 from rlseq.errors import MissingExtra, UsageError
@@ -35,7 +35,7 @@ def test_the_installed_one_is_found(sb3: type[FakeDqn]) -> None:
 
 
 def test_sb3_trains_with_the_preset_of_the_zoo(sb3: type[FakeDqn]) -> None:
-    timing = PEERS["sb3"].train_dqn(plan_for(50_000, 3, {}).options)
+    timing = PEERS["sb3"].train_dqn(job_for(50_000, 3, {}).options)
     (made,) = sb3.made
     assert (made.policy, made.env, made.learnt) == ("MlpPolicy", "CartPole-v1", 50_000)
     assert made.arguments == {
@@ -62,5 +62,5 @@ def test_sb3_trains_with_the_preset_of_the_zoo(sb3: type[FakeDqn]) -> None:
 @pytest.mark.slow
 def test_the_real_one_does_as_many_steps_and_updates() -> None:
     pytest.importorskip("stable_baselines3")
-    timing = PEERS["sb3"].train_dqn(plan_for(1_100, 0, {}).options)
+    timing = PEERS["sb3"].train_dqn(job_for(1_100, 0, {}).options)
     assert timing[1:] == Timing(0.0, 1_280, 256)[1:]

@@ -245,12 +245,39 @@ def test_the_table() -> None:
     )
 
 
+def test_the_table_in_other_units() -> None:
+    runs = measurement("a command", [Timing(20.0, 1), Timing(30.0, 1)], [Timing(75.0, 1)] * 2, {"name": "them"}, "runs")
+    runs["ours"]["loss"], runs["peer"]["loss"] = [1.8612, 1.8499], [1.88, 1.87]
+    saved = {
+        "what": "memory",
+        "unit": "bytes",
+        "ours": {"bytes": 3 * 2**20},
+        "peer": {"name": "all", "bytes": 2**23},
+        "ratio": 2.5,
+        "spread": [2.5, 2.5],
+    }
+    tokens = measurement("speed", TIMES[0], TIMES[1], {"name": "them"}, "tokens")
+    parts = {"third": runs, "memory": saved, "shape": tokens}
+    rows = results.rows_of({**report("seq"), "measurements": parts}, "abc1234567", "2026-01-31")
+    third, memory, shape = results.markdown(rows).splitlines()[2:5]
+    assert "| 25.00 s, loss 1.850 to 1.861 | them: 75.00 s, loss 1.870 to 1.880 | 3.00 (2.50 to 3.75)" in third
+    assert "| 3.0 MiB | all: 8.0 MiB | 2.50 (2.50 to 2.50)" in memory
+    assert "| 2.25 s, 450 tokens/s | them: 10.50 s, 95 tokens/s |" in shape
+    assert rows[0]["ours"]["loss"] == [1.8612, 1.8499]
+
+
+def test_rows_of_the_time_before_units_count_steps() -> None:
+    old = row("abc1234567")
+    del old["unit"]
+    assert results.markdown([old]) == results.markdown([row("abc1234567")])
+
+
 def script(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """`.ci/results` of a copy that holds no more than it may need, by a Python without any package."""
     for file in (".ci/results", "rlseq/__init__.py", "rlseq/version.py", "rlseq/errors.py", "rlseq/machine.py"):
         (tree / file).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / file, tree / file)
-    for file in ("__init__.py", "results.py"):
+    for file in ("__init__.py", "results.py", "measure.py"):
         shutil.copy(ROOT / "rlseq/bench" / file, tree / "rlseq/bench" / file)
     command = [sys.executable, "-I", "-S", str(tree / ".ci/results"), *words]
     return subprocess.run(command, capture_output=True, text=True, cwd=tree.parent, timeout=60)

@@ -38,7 +38,15 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return {"measurements": {"single": one, "overhead": {**one, "overhead": 0.125}}}
 
     monkeypatch.setitem(BENCHES, "dqn", bench_dqn)
+    def bench_seq(tell: Any, *, repeats: int, data: str | None = None, part: int | None = None) -> dict[str, Any]:
+        made.append({"repeats": repeats, "data": data, "part": part})
+        runs = measurement("command", [Timing(20.0, 1)], [Timing(60.0, 1)], {"name": "them"}, "runs")
+        runs["ours"] |= {"updates": 350, "loss": [1.861, 1.85]}
+        kept = {"what": "memory", "unit": "bytes", "ours": {"bytes": 3 * 2**20}, "ratio": 2.0, "spread": [2.0, 2.0]}
+        return {"measurements": {"third": runs, "memory": {**kept, "peer": {"name": "all", "bytes": 6 * 2**20}}}}
+
     monkeypatch.setitem(BENCHES, "play", bench_play)
+    monkeypatch.setitem(BENCHES, "seq", bench_seq)
     monkeypatch.setitem(PEERS, "sb3", fake_peer())
     return made
 
@@ -74,6 +82,16 @@ def test_several_measurements(cli: Cli, calls: list[dict[str, Any]]) -> None:
     assert result.stderr == ""
 
 
+def test_losses_and_bytes(cli: Cli, calls: list[dict[str, Any]]) -> None:
+    result = cli("bench seq --data texts/a.txt --part 1 --repeats 2 --quiet")
+    assert calls == [{"repeats": 2, "data": "texts/a.txt", "part": 1}]
+    lines = " ".join(result.stdout.split())
+    assert "third: rlseq 20.000 s (20.000 to 20.000), 350 updates, loss 1.8610, 1.8500" in lines
+    assert "third: ratio 3 times as fast" in lines
+    assert "memory: rlseq 3.0 MiB memory: all 6.0 MiB memory: ratio 2 times less" in lines
+    assert only_json(cli("bench seq --data texts/a.txt --json"))["command"] == "rlseq bench seq --data a.txt"
+
+
 def test_without_a_peer(cli: Cli, calls: list[dict[str, Any]]) -> None:
     result = cli("bench dqn --peer none")
     assert "ratio" not in result.stdout
@@ -83,9 +101,12 @@ def test_without_a_peer(cli: Cli, calls: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("bench dqnn", "there is no benchmark 'dqnn'. Did you mean dqn? There is: dqn, play."),
+        ("bench dqnn", "there is no benchmark 'dqnn'. Did you mean dqn? There is: dqn, play, seq."),
         ("bench dqn --episodes 4", "bench dqn has no --episodes; it takes --steps, --set, --repeats, --peer."),
         ("bench play --set dqn.gamma=1", "bench play has no --set"),
+        ("bench seq --peer sb3", "bench seq has no --peer; it takes --data, --part, --repeats."),
+        ("bench dqn --data a.txt", "bench dqn has no --data"),
+        ("bench seq --part 6", "6 is not in the range 1<=x<=5"),
         ("bench dqn --repeats 0", "--repeats 0: give at least 1."),
         ("bench dqn --peer sbx", "It is one of sb3, none."),
         ("bench dqn --set gamma", "write NAME=VALUE"),

@@ -97,6 +97,7 @@ def test_torch_is_not_imported(workplace: Path, words: str) -> None:
         ("eval mine", "needs the package torch"),
         ("export mine", "exporting needs the package onnx"),
         ("board", "the board needs the package tensorboard"),
+        ("bench seq", "the benchmark of sequence models needs the package torch"),
         ("bench dqn --peer none", "the benchmark of training needs the package torch"),
         ("compare mine", "reading a run's curves needs the package tensorboard"),
         ("card cartpole-dqn", "making a card needs the package torch"),
