@@ -134,9 +134,7 @@ Data = Annotated[
         metavar="PATH",
     ),
 ]
-Net = Annotated[
-    SequenceNet | None, _everyday("--net", "net.core: decoder-only Transformer, or a recurrent network")
-]
+Net = Annotated[SequenceNet | None, _everyday("--net", "net.core: decoder-only Transformer, or a recurrent network")]
 Size = Annotated[
     NetSize | None,
     _everyday("--size", "net.size: layers, heads and width by name; each of them may be given instead"),

@@ -82,5 +82,3 @@ def generate(
     else:
         typer.echo()
         out.note(f"\n{result['tokens']} tokens, {result['tokens_per_second']:.0f} a second.")
-
-
