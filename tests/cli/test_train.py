@@ -24,6 +24,7 @@ Given = list[dict[str, Any]]
 def summary(run: str, mean: float) -> dict[str, Any]:
     """What a training gives back."""
     return {
+        "algorithm": "dqn",
         "run": run,
         "mean_return": mean,
         "std_return": 12.5,
