@@ -107,7 +107,7 @@ class FusedAdam:
         """See `Optimizer`."""
         state = self._zeros() if arrays else []
         slots = {f"{index}.{name}": slot for index, entry in enumerate(state) for name, slot in entry._asdict().items()}
-        _check_shapes(arrays, {name: tuple(slot.shape) for name, slot in slots.items()})
+        check_shapes(arrays, {name: tuple(slot.shape) for name, slot in slots.items()})
         for name, slot in slots.items():
             slot.copy_(torch.from_numpy(arrays[name]))
         self._state = state
@@ -149,7 +149,7 @@ class TorchOptimizer:
     def load(self, arrays: dict[str, np.ndarray]) -> None:
         """See `Optimizer`."""
         if arrays:
-            _check_shapes(arrays, self._shapes())
+            check_shapes(arrays, self._shapes())
         state: dict[int, dict[str, Any]] = {}
         for path, array in arrays.items():
             index, _, name = path.partition(".")
@@ -183,8 +183,12 @@ OPTIMIZERS: dict[str, Callable[[Groups, OptimOptions], Optimizer]] = {
 }
 
 
-def _check_shapes(arrays: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]]) -> None:
-    """Before anything is changed: what does not fit would fail, or begin anew, at the next step."""
+def check_shapes(arrays: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]]) -> None:
+    """To be called before anything is changed: what does not fit would fail, or begin anew, at the next step.
+
+    Raises:
+        ValueError: names or shapes are not as expected.
+    """
     shapes = {path: array.shape for path, array in arrays.items()}
     if shapes != expected:
         odd = sorted(path for path in shapes.keys() | expected.keys() if shapes.get(path) != expected.get(path))[0]
