@@ -1,5 +1,7 @@
-"""A sequence model made to write or to be scored, for `rlseq generate` and `rlseq eval`; torch only where a run's network
-is asked for."""
+"""A sequence model made to write or to be scored, for `rlseq generate` and `rlseq eval`.
+
+torch is needed only where a run's network is asked for.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,7 @@ class Wish(NamedTuple):
     seed: int
 
 
-def write(
-    found: Located, wish: Wish, checkpoint: str | None, on_text: Callable[[str], None] | None
-) -> dict[str, Any]:
+def write(found: Located, wish: Wish, checkpoint: str | None, on_text: Callable[[str], None] | None) -> dict[str, Any]:
     """Write on from a prompt; see `rlseq.pipeline.generate`."""
     from rlseq.player.generate import generate
     from rlseq.player.sampling import Sampling

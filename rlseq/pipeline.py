@@ -78,7 +78,7 @@ def train(
     require("onnx", "exporting the trained policy")
     require("onnxscript", "exporting the trained policy")
     if algorithm == "seq" and (env is not None or imports):
-        raise UsageError("a sequence model is trained on data, not in an environment: give data=..., not env or imports.")
+        raise UsageError("a sequence model is trained on data, not in an environment: give data, not env or imports.")
     if algorithm not in TREES:
         raise UsageError(
             f"unknown algorithm {algorithm!r}.{did_you_mean(algorithm, TREES)} There is: {', '.join(TREES)}."

@@ -59,7 +59,6 @@ class Tokenizer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             return bytes(tokens.astype(np.uint8)).decode(errors="replace")
         return "".join(self.characters[token] for token in tokens.tolist())
 
-
     def stream(self) -> Callable[[int], str]:
         """Text for one token after the other; a character of several bytes appears with its last one."""
         if self.unit == "char":

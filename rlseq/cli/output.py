@@ -155,8 +155,8 @@ def sequence_parity(report: Mapping[str, Any]) -> str:
     """How the exported sequence model was compared with its network."""
     return (
         f"values within {report['max_error']:.2g} of the network's at batches of "
-        f"{', '.join(map(str, report['batch_sizes']))} and lengths of {', '.join(map(str, report['lengths']))}, whole and "
-        "token by token"
+        f"{', '.join(map(str, report['batch_sizes']))} and lengths of {', '.join(map(str, report['lengths']))}, "
+        "whole and token by token"
     )
 
 

@@ -285,7 +285,8 @@ def summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
         return {
             **metric_rows(summary),
             "best evaluation": f"{number(summary['best_evaluation'])} at update {summary['best_step']}",
-            "trained": f"{summary['updates']} updates in {duration(summary['training_seconds'])} ({summary['stopped']})",
+            "trained": f"{summary['updates']} updates in {duration(summary['training_seconds'])} "
+            f"({summary['stopped']})",
             policy["file"]: f"{size(policy['bytes'])}, {sequence_parity(parity)}",
             "run": summary["run"],
         }

@@ -110,7 +110,7 @@ class UpdateStep:
         self.options = options
         self.total_updates = total_updates
         self.flat = FlatParameters(net)
-        self.optimizer = OPTIMIZERS[options.name](self.flat.groups(options.weight_decay), options)
+        self.optimizer = OPTIMIZERS[options.name](self.flat, options)
         device = self.flat.data.device.type
         self.scaler = torch.amp.GradScaler(device, enabled=precision.scaled)
         self._scaled = precision.scaled and self.scaler.is_enabled()

@@ -25,6 +25,7 @@ from rlseq.files import explained, write_atomic
 DEFAULT_OPSET = 18
 OPSETS = range(18, 22)  # what torch's exporter writes without down-conversion, up to what old runtimes read
 MAX_IR = 10
+RECURRENT = (torch.ops.aten.lstm.input, torch.ops.aten.gru.input)
 
 
 def traced(
@@ -51,7 +52,7 @@ def traced(
     if opset not in OPSETS:
         raise UsageError(f"--opset {opset} is not supported: choose {OPSETS[0]} to {OPSETS[-1]}.")
     try:
-        with _quiet(), torch.no_grad():
+        with _quiet(), _fresh_kernels(), torch.no_grad():
             program = torch.onnx.export(
                 module.eval(),
                 tuple(examples),
@@ -67,6 +68,23 @@ def traced(
         raise RlseqError(f"torch could not export the network: {type(error).__name__}: {error}") from error
     assert program is not None
     return cleaned(program.model_proto)
+
+
+@contextlib.contextmanager
+def _fresh_kernels() -> Iterator[None]:
+    """Let the exporter's own LSTM and GRU be found, and be forgotten afterwards.
+
+    torch 2.13 lends these two operators other kernels while it exports, ones without a loop over the example's length,
+    but leaves the cache of kernels as it was. Once anything else was cached, by an earlier export or torch.compile, the
+    file would take sequences of the example's length only.
+    """
+    try:
+        for operator in RECURRENT:
+            operator._dispatch_cache.clear()
+        yield
+    finally:
+        for operator in RECURRENT:
+            operator._dispatch_cache.clear()
 
 
 @contextlib.contextmanager

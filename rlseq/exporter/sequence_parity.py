@@ -16,6 +16,7 @@ import numpy as np
 from rlseq.errors import ParityError
 from rlseq.exporter.parity import TOLERANCE, gap
 from rlseq.nets.stepper import TorchSequence
+from rlseq.player.generate import Stepper
 from rlseq.player.sequence import OnnxSequence
 
 SEED = 2_000_000
@@ -156,7 +157,8 @@ def compare_greedy(network: TorchSequence, exported: OnnxSequence, prompt_BT: np
     Raises:
         ParityError: they parted where the best two tokens were clearly apart.
     """
-    sides = [(network, network.initial_state(1), prompt_BT), (exported, exported.initial_state(1), prompt_BT)]
+    steppers: tuple[Stepper, Stepper] = (network, exported)
+    sides = [(stepper, stepper.initial_state(1), prompt_BT) for stepper in steppers]
     for place in range(GREEDY_TOKENS):
         stepped = [stepper.step(tokens_BT, state) for stepper, state, tokens_BT in sides]
         best = [int(logits_BTV[0, -1].argmax()) for logits_BTV, _ in stepped]

@@ -248,7 +248,7 @@ def _open(folder: Path, key: str) -> tuple[Tokenizer, np.ndarray] | None:
         if digest.hexdigest() != record.sha256:
             raise _Damaged("damaged")
         tokens = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as error:
         raise _Damaged(f"unreadable ({error})") from None
