@@ -179,6 +179,19 @@ def open_sequence(run: runs.Run, *, checkpoint: str = "best", data: str | None =
     if data is not None:
         options = msgspec.structs.replace(options, seq=msgspec.structs.replace(options.seq, data=data))
     where, task = run.checkpoint(checkpoint), read_task(options)
-    trained_on = next((step.get("data_sha256") for step in reversed(run.lineage()) if step.get("step") == "train"), None)
+    trained_on = next(
+        (step.get("data_sha256") for step in reversed(run.lineage()) if step.get("step") == "train"), None
+    )
     check_data(task, trained_on, run.path)
     return OpenedSequence(run, options, task, where, load_sequence_network(options, task, where))
+
+
+def export_sequence_again(run: runs.Run, checkpoint: str, target: Path, opset: int | None) -> dict[str, Any]:
+    """Export a checkpoint of a run; its summary follows if that is the run's own file."""
+    opened = open_sequence(run, checkpoint=checkpoint)
+    score = score_sequence(opened.net, opened.task, opened.options)
+    report = export_sequence_run(opened.net, opened.task, opened.options, run, opened.checkpoint, score, target, opset)
+    summary = run.summary()
+    if summary is not None and target.resolve() == run.exported.resolve():
+        run.write("summary.json", {**summary, **export_record(run, opened.checkpoint, report)})
+    return report

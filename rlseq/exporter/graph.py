@@ -1,5 +1,4 @@
-"""A network as an ONNX file that plays alone: raw observation in, action and action values out, the policy's
-description inside.
+"""A torch module as an ONNX file: what policies and sequence models share.
 
 torch's exporter (torch.onnx.export, dynamo) is used as it is and its traces are removed: it writes source lines and
 absolute paths of the exporting machine into the metadata of every node.
@@ -10,77 +9,82 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import onnx
 import torch
 from torch import Tensor, nn
 
 from rlseq.errors import RlseqError, UsageError
-from rlseq.files import write_atomic
-from rlseq.nets.network import NetInput, QNetwork
-from rlseq.spec import FORMAT_KEY, SPEC_FORMAT, SPEC_KEY, PolicySpec, encode_spec
+from rlseq.files import explained, write_atomic
 
 DEFAULT_OPSET = 18
 OPSETS = range(18, 22)  # what torch's exporter writes without down-conversion, up to what old runtimes read
 MAX_IR = 10
-EXAMPLE_BATCH = 2  # not 1, which the exporter would take for a constant
+RECURRENT = (torch.ops.aten.lstm.input, torch.ops.aten.gru.input)
 
 
-class PolicyGraph(nn.Module):
-    """What is exported: the network itself, and the greedy action."""
+def traced(
+    module: nn.Module,
+    examples: Sequence[Tensor],
+    axes: Sequence[Mapping[int, Any]],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    opset: int = DEFAULT_OPSET,
+) -> onnx.ModelProto:
+    """A module as an ONNX model without metadata.
 
-    def __init__(self, net: QNetwork, spec: PolicySpec) -> None:
-        super().__init__()
-        self.net = net
-        self.num_leaves = len(spec.observation)
-        self.start = spec.action.start
-
-    def forward(self, *arrays: Tensor) -> tuple[Tensor, ...]:
-        leaves, state = arrays[: self.num_leaves], arrays[self.num_leaves :]
-        q_BA, state = self.net(NetInput(leaves), state)
-        return q_BA.argmax(dim=1) + self.start, q_BA, *state
-
-
-def build_graph(net: QNetwork, spec: PolicySpec, opset: int = DEFAULT_OPSET) -> onnx.ModelProto:
-    """The network as an ONNX model with a symbolic batch axis, without metadata.
+    Args:
+        module: takes the examples one by one, gives a tuple of tensors.
+        examples: one array for each input. No symbolic axis may be 0 or 1 long: the exporter takes those for constants.
+        axes: for each input, which axes are symbolic: `{axis: torch.export.Dim}`.
+        inputs, outputs: names.
+        opset: of the model.
 
     Raises:
         UsageError: an opset that is not supported.
-        RlseqError: torch could not export the network.
+        RlseqError: torch could not export the module.
     """
     if opset not in OPSETS:
         raise UsageError(f"--opset {opset} is not supported: choose {OPSETS[0]} to {OPSETS[-1]}.")
-    examples = [
-        torch.zeros((EXAMPLE_BATCH, *leaf.shape), dtype=getattr(torch, leaf.dtype)) for leaf in spec.observation
-    ]
-    for leaf, example in zip(spec.observation, examples, strict=True):
-        if leaf.starts:
-            example.view(EXAMPLE_BATCH, -1)[:] = torch.tensor(leaf.starts)
-    examples += [torch.from_numpy(leaf.zeros(EXAMPLE_BATCH)) for leaf in spec.state]
-    batch = torch.export.Dim("batch")
-    axes = [{0: batch} for _ in spec.observation] + [{leaf.shape.index(-1): batch} for leaf in spec.state]
-    names = [leaf.name for leaf in spec.observation] + [leaf.name for leaf in spec.state]
     try:
-        with _quiet(), torch.no_grad():
+        with _quiet(), _fresh_kernels(), torch.no_grad():
             program = torch.onnx.export(
-                PolicyGraph(net, spec).eval(),
+                module.eval(),
                 tuple(examples),
                 dynamo=True,
                 opset_version=opset,
                 external_data=False,
-                input_names=names,
-                output_names=[*spec.outputs, *(leaf.output for leaf in spec.state)],
-                dynamic_shapes=(tuple(axes),),
+                input_names=list(inputs),
+                output_names=list(outputs),
+                dynamic_shapes=(tuple(dict(named) for named in axes),),
                 verbose=False,
             )
     except Exception as error:
         raise RlseqError(f"torch could not export the network: {type(error).__name__}: {error}") from error
     assert program is not None
     return cleaned(program.model_proto)
+
+
+@contextlib.contextmanager
+def _fresh_kernels() -> Iterator[None]:
+    """Let the exporter's own LSTM and GRU be found, and be forgotten afterwards.
+
+    torch 2.13 lends these two operators other kernels while it exports, ones without a loop over the example's length,
+    but leaves the cache of kernels as it was. Once anything else was cached, by an earlier export or torch.compile, the
+    file would take sequences of the example's length only.
+    """
+    try:
+        for operator in RECURRENT:
+            operator._dispatch_cache.clear()
+        yield
+    finally:
+        for operator in RECURRENT:
+            operator._dispatch_cache.clear()
 
 
 @contextlib.contextmanager
@@ -120,12 +124,12 @@ def _strip(message: onnx.ModelProto) -> None:
                 _strip(inner)
 
 
-def with_spec(model: onnx.ModelProto, spec: PolicySpec) -> onnx.ModelProto:
-    """The model with the policy's description as metadata."""
+def with_metadata(model: onnx.ModelProto, metadata: Mapping[str, str]) -> onnx.ModelProto:
+    """The model with these metadata and no others."""
     described = onnx.ModelProto()
     described.CopyFrom(model)
     del described.metadata_props[:]
-    onnx.helper.set_model_props(described, {FORMAT_KEY: str(SPEC_FORMAT), SPEC_KEY: encode_spec(spec)})
+    onnx.helper.set_model_props(described, dict(metadata))
     return described
 
 
@@ -149,3 +153,41 @@ def write_graph(model: onnx.ModelProto, path: Path, called: Path | None = None) 
 
 def _write(file: IO[bytes], data: bytes) -> None:
     file.write(data)
+
+
+@contextlib.contextmanager
+def candidate_for(path: Path) -> Iterator[Path]:
+    """A name for a file that is still to be proven, which then takes the place of `path`; after an error, nothing does.
+
+    Raises:
+        RlseqError: the folder or the file cannot be written.
+    """
+    candidate = path.with_name(f".{path.stem}.{os.getpid()}.candidate.onnx")
+    with explained(path.parent, "create"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(path)
+    try:
+        yield candidate
+        with explained(path, "write"):
+            os.replace(candidate, path)
+    finally:
+        with contextlib.suppress(OSError):  # a name that is too long
+            candidate.unlink(missing_ok=True)
+
+
+def _sweep(path: Path) -> None:
+    """Remove what exports to this path left that were killed."""
+    for left in path.parent.glob(f".{path.stem}.*.candidate.onnx"):
+        process = left.name.split(".")[-3]
+        if not process.isdecimal() or not _lives(int(process)):
+            left.unlink(missing_ok=True)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True

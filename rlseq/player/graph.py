@@ -156,18 +156,29 @@ def check_ports(file: OnnxFile, spec: PolicySpec, graph: Graph) -> None:
     """
     expected = {leaf.name: Port(leaf.name, leaf.dtype, ("batch", *leaf.shape)) for leaf in spec.observation}
     expected |= {leaf.name: _state_port(leaf, leaf.name) for leaf in spec.state}
-    if expected.keys() != graph.inputs.keys():
-        raise _mismatch(file, f"inputs {_names(expected)}", f"inputs {_names(graph.inputs)}")
     results = {leaf.output: _state_port(leaf, leaf.output) for leaf in spec.state}
     if Q_VALUES in spec.outputs and ACTION in spec.outputs:
         results[Q_VALUES] = Port(Q_VALUES, "float32", ("batch", spec.action.n))
     head = head_of(spec)
     if head in graph.outputs:
         results[head] = head_port(head, graph.outputs[head].dtype, spec.action.n)
-    missing = {*results, *spec.outputs} - graph.outputs.keys()
+    check_signature(file, graph, expected, results, also=spec.outputs)
+
+
+def check_signature(
+    file: OnnxFile, graph: Graph, inputs: dict[str, Port], outputs: dict[str, Port], also: Sequence[str] = ()
+) -> None:
+    """The graph must have these inputs and no others, and these outputs, and outputs named as in `also`.
+
+    Raises:
+        CorruptFile: it has not; both are named.
+    """
+    if inputs.keys() != graph.inputs.keys():
+        raise _mismatch(file, f"inputs {_names(inputs)}", f"inputs {_names(graph.inputs)}")
+    missing = {*outputs, *also} - graph.outputs.keys()
     if missing:
         raise _mismatch(file, f"outputs {_names(missing)}", f"outputs {_names(graph.outputs)}")
-    for ports, found in ((expected, graph.inputs), (results, graph.outputs)):
+    for ports, found in ((inputs, graph.inputs), (outputs, graph.outputs)):
         for name, port in ports.items():
             if not fits(port, found[name]):
                 raise _mismatch(file, str(port), str(found[name]))
@@ -198,7 +209,7 @@ def head_port(name: str, dtype: str, num_actions: int) -> Port:
 
 
 def fits(wanted: Port, found: Port, *, fixed_batch: bool = False) -> bool:
-    """Whether a graph's port takes arrays of the wanted one; the batch axis must be free unless `fixed_batch`."""
+    """Whether a graph's port takes arrays of the wanted one; named axes must be free, `batch` not if `fixed_batch`."""
     if wanted.dtype != found.dtype or len(wanted.shape) != len(found.shape):
         return False
     for want, have in zip(wanted.shape, found.shape, strict=True):

@@ -14,6 +14,7 @@ from rlseq.errors import CorruptFile, NewerFormat, RlseqError, UsageError
 from rlseq.player.foreign import foreign_spec, typed_env
 from rlseq.player.graph import Q_VALUES, Graph, check_ports, check_spec, first_line, head_of, new_state, open_graph
 from rlseq.player.onnx_file import OnnxFile, read_onnx_file
+from rlseq.sequence import SEQUENCE_KEY
 from rlseq.spec import (
     FEW,
     FORMAT_KEY,
@@ -235,7 +236,7 @@ def load_onnx(
     Raises:
         CorruptFile: it is no ONNX file, is damaged, refers to other files, or its description does not fit its graph.
         NewerFormat: written by a newer rlseq.
-        UsageError: it does not describe itself, and what was typed does not suffice.
+        UsageError: it does not describe itself, and what was typed does not suffice; or it is a sequence model.
         RlseqError: it cannot be read, or needs a newer ONNX Runtime.
     """
     file = read_onnx_file(Path(path))
@@ -256,6 +257,11 @@ def _own_spec(file: OnnxFile) -> PolicySpec | None:
     """The description inside a file of rlseq; None if there is none."""
     version, text = file.metadata.get(FORMAT_KEY), file.metadata.get(SPEC_KEY)
     if version is None and text is None:
+        if SEQUENCE_KEY in file.metadata:
+            raise UsageError(
+                f"{file.path} is a sequence model, which acts in no environment; let it write: "
+                f"rlseq generate {file.path}"
+            )
         return None
     if version is None or text is None or not re.fullmatch("[0-9]{1,9}", version):
         raise CorruptFile(f"{file.path} has incomplete rlseq metadata ({FORMAT_KEY}, {SPEC_KEY}): export it again.")

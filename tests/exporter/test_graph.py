@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from rlseq.errors import RlseqError, UsageError
-from rlseq.exporter.graph import build_graph, cleaned, with_spec, write_graph
+from rlseq.exporter.export import build_graph, with_spec
+from rlseq.exporter.graph import cleaned, write_graph
 from rlseq.nets.config import NetOptions
 from rlseq.nets.network import NetInput, QNetwork, seeded
 from rlseq.spec import FORMAT_KEY, SPEC_KEY, ActionSpec, EnvSpec, Leaf, PolicySpec, decode_spec

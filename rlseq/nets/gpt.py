@@ -1,0 +1,205 @@
+"""Decoder-only Transformer: pre-norm blocks with rotary positions and an explicit cache of keys and values.
+
+Rotary positions are those of arXiv 2104.09864, queries and keys are normalised before they meet (arXiv 2010.04245, by
+their root mean square and without a learned scale), the square of relu is of arXiv 2109.08668, swiglu of 2002.05202.
+Linear layers have no biases.
+
+Shapes: B sequences, T tokens given, P tokens remembered, S = P + T, H heads, K numbers of a head, D width.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from rlseq.nets.config import SequenceNetOptions
+from rlseq.nets.sizes import Dimensions
+from rlseq.sequence import SequenceState
+
+State = tuple[Tensor, ...]
+MASKED = -30_000.0  # finite in float16 too; no row is ever masked entirely, for a token sees itself
+ROTARY_BASE = 10_000.0
+
+
+def visible(queries_T: Tensor, keys_S: Tensor, window: int) -> Tensor:
+    """What is added to the attention scores, `[T, S]`: 0 where the key's position is one of the `window` positions up
+    to the query's, `MASKED` elsewhere."""
+    ahead_TS = queries_T[:, None] - keys_S
+    return torch.where((ahead_TS >= 0) & (ahead_TS < window), 0.0, MASKED)
+
+
+class Rotary(nn.Module):
+    """Angles of rotary positions."""
+
+    frequency: Tensor
+
+    def __init__(self, head_size: int) -> None:
+        super().__init__()
+        exponent = torch.arange(0, head_size, 2, dtype=torch.float32) / head_size
+        self.register_buffer("frequency", ROTARY_BASE**-exponent, persistent=False)
+
+    def forward(self, positions_T: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines `[T, 1, K/2]` float32."""
+        angle = (positions_T[:, None].float() * self.frequency)[:, None]
+        return angle.cos(), angle.sin()
+
+
+def rotate(x_BTHK: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn each pair (k, k + K/2) of every head by its token's angle."""
+    cos, sin = turn[0].to(x_BTHK.dtype), turn[1].to(x_BTHK.dtype)
+    a, b = x_BTHK.chunk(2, -1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+
+def attend(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, bias_TS: Tensor | None) -> Tensor:
+    """Attention; without a bias each query sees the keys up to its own place."""
+    if bias_TS is None:
+        return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=True)
+    return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=bias_TS.to(q_BHTK.dtype))
+
+
+class Attention(nn.Module):
+    """Causal self-attention.
+
+    Attributes:
+        num_heads: as many as there are now: heads can be removed, so it is not what the width says.
+        head_size: numbers of a head.
+    """
+
+    def __init__(self, dims: Dimensions, options: SequenceNetOptions) -> None:
+        super().__init__()
+        self.num_heads, self.head_size = dims.heads, dims.width // dims.heads
+        self.qk_norm = options.qk_norm
+        self.qkv = nn.Linear(dims.width, 3 * dims.width, bias=False)  # rows: [q, k, v] x heads x numbers of a head
+        self.out = nn.Linear(dims.width, dims.width, bias=False)
+
+    def forward(
+        self, x_BTD: Tensor, turn: tuple[Tensor, Tensor], bias_TS: Tensor | None, past: State
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Output `[B, T, D]`, and all keys and values `[B, H, S, K]`, those of `past` first."""
+        qkv = self.qkv(x_BTD).unflatten(-1, (3, self.num_heads, self.head_size))
+        qk, v = qkv[:, :, :2].flatten(2, 3), qkv[:, :, 2]
+        if self.qk_norm:
+            qk = F.rms_norm(qk, (self.head_size,))
+        q, k = rotate(qk, turn).unflatten(2, (2, -1)).unbind(2)
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        if past:
+            k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
+        y_BTD = attend(q, k, v, bias_TS).transpose(1, 2).flatten(2)
+        return self.out(y_BTD), k, v
+
+
+class FeedForward(nn.Module):
+    """Two linear layers with an activation between them; swiglu has a gate beside it."""
+
+    def __init__(self, dims: Dimensions, options: SequenceNetOptions) -> None:
+        super().__init__()
+        self.activation = options.activation
+        gates = 2 if options.activation == "swiglu" else 1
+        self.up = nn.Linear(dims.width, gates * dims.mlp_width, bias=False)
+        self.down = nn.Linear(dims.mlp_width, dims.width, bias=False)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        x = self.up(x_BTD)
+        if self.activation == "swiglu":
+            x, gate = x.chunk(2, -1)
+            x = x * F.silu(gate)
+        elif self.activation == "gelu":
+            x = F.gelu(x)
+        else:
+            x = F.relu(x)
+            if self.activation == "relu2":
+                x = x.square()
+        return self.down(x)
+
+
+class Block(nn.Module):
+    """Attention, then a feed-forward layer, each added to what it read."""
+
+    def __init__(self, dims: Dimensions, options: SequenceNetOptions) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(dims.width)
+        self.attention = Attention(dims, options)
+        self.mlp_norm = nn.RMSNorm(dims.width)
+        self.mlp = FeedForward(dims, options)
+        self.dropout = nn.Dropout(options.dropout)
+
+    def forward(
+        self, x_BTD: Tensor, turn: tuple[Tensor, Tensor], bias_TS: Tensor | None, past: State = ()
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        y_BTD, k, v = self.attention(self.attention_norm(x_BTD), turn, bias_TS, past)
+        x_BTD = x_BTD + self.dropout(y_BTD)
+        return x_BTD + self.dropout(self.mlp(self.mlp_norm(x_BTD))), k, v
+
+    def whole(self, x_BTD: Tensor, turn: tuple[Tensor, Tensor], bias_TS: Tensor | None) -> Tensor:
+        """The output for whole sequences."""
+        return self.forward(x_BTD, turn, bias_TS)[0]
+
+
+class GptCore(nn.Module):
+    """A stack of blocks.
+
+    Args:
+        dims: its dimensions.
+        options: everything else.
+        context: tokens of a training sequence.
+
+    Attributes:
+        window: tokens that a token sees, itself included.
+    """
+
+    def __init__(self, dims: Dimensions, options: SequenceNetOptions, context: int) -> None:
+        super().__init__()
+        self.window: int | None = min(options.window or context, context)
+        self.checkpointed = options.checkpoint_activations
+        self.rotary = Rotary(dims.width // dims.heads)
+        self.blocks = nn.ModuleList(Block(dims, options) for _ in range(dims.layers))
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 2:
+                # Each of the 2 * layers additions to the stream is made smaller, so that their sum is not (GPT-2).
+                last = name.endswith(("out.weight", "down.weight"))
+                nn.init.normal_(parameter, std=0.02 * ((2 * dims.layers) ** -0.5 if last else 1.0))
+
+    @property
+    def state_leaves(self) -> tuple[SequenceState, ...]:
+        """Keys and values of every block, the last `window - 1` of them, and the position of the next token."""
+        leaves = []
+        for n, block in enumerate(self.blocks):
+            shape = ("batch", block.attention.num_heads, "past", block.attention.head_size)
+            leaves += [SequenceState(name=f"{kind}{n}", output=f"{kind}{n}_out", shape=shape) for kind in "kv"]
+        return (*leaves, SequenceState(name="position", output="position_out", shape=(), dtype="int64"))
+
+    def forward(self, x_BTD: Tensor, state: State | None) -> tuple[Tensor, State]:
+        """What the tokens become, and the next state."""
+        if state is None:
+            return self._whole(x_BTD), ()
+        assert self.window is not None
+        *cache, position = state
+        num_new, num_past = x_BTD.shape[1], cache[0].shape[2]
+        queries_T = position + torch.arange(num_new, device=x_BTD.device)
+        keys_S = position - num_past + torch.arange(num_past + num_new, device=x_BTD.device)
+        turn, bias_TS = self.rotary(queries_T), visible(queries_T, keys_S, self.window)
+        following: list[Tensor] = []
+        for n, block in enumerate(self.blocks):
+            x_BTD, k, v = block(x_BTD, turn, bias_TS, (cache[2 * n], cache[2 * n + 1]))
+            following += [self._kept(k), self._kept(v)]
+        return x_BTD, (*following, position + num_new)
+
+    def _kept(self, x_BHSK: Tensor) -> Tensor:
+        """Those that a later token can still see."""
+        assert self.window is not None
+        return x_BHSK[:, :, 1 - self.window :] if self.window > 1 else x_BHSK[:, :, :0]
+
+    def _whole(self, x_BTD: Tensor) -> Tensor:
+        positions_T = torch.arange(x_BTD.shape[1], device=x_BTD.device)
+        assert self.window is not None
+        bias_TS = visible(positions_T, positions_T, self.window) if x_BTD.shape[1] > self.window else None
+        turn = self.rotary(positions_T)
+        for block in self.blocks:
+            if self.checkpointed and torch.is_grad_enabled():
+                x_BTD = checkpoint(block.whole, x_BTD, turn, bias_TS, use_reentrant=False)
+            else:
+                x_BTD = block.whole(x_BTD, turn, bias_TS)
+        return x_BTD
