@@ -202,7 +202,6 @@ def stream_text(source: Source, digest: Any = None) -> Iterator[str]:
         if piece.separator:
             yield _decoded(decoder, piece, b"", final=True)
             yield SEPARATOR.decode()
-            decoder.reset()
             continue
         if (place := piece.data.find(b"\0")) >= 0:
             raise _no_text(piece.path, piece.offset + place, "a NUL byte")

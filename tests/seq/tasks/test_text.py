@@ -117,6 +117,14 @@ def test_validation_covers_every_target_once(held: int, context: int, batch_size
     assert again == seen
 
 
+def test_a_part_of_the_validation_data_is_spread_over_all_of_it() -> None:
+    task = task_of(200, 4, 0.5)  # 99 targets: 24 windows of 4, one of 3
+    for max_tokens, starts in ((12, [0, 32, 64]), (40, [0, 8, 20, 28, 40, 48, 60, 68, 80, 88]), (3, [0])):
+        batches = list(task.validation(100, max_tokens))
+        assert [int(row[0]) - 100 for batch in batches for row in batch.inputs] == starts
+        assert sum(len(targets(batch)) for batch in batches) == max_tokens
+
+
 def test_samples_are_windows_with_targets_one_further(tmp_path: Path) -> None:
     text = "the quick brown fox jumps over the lazy dog, and then it does so again and again"
     corpus = read(tmp_path, text)
