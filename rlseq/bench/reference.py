@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,7 +65,7 @@ class Trained(NamedTuple):
 
 def read_text(path: Path) -> Text:
     """A text file, a token a character, or a byte if there are more than 256 different characters."""
-    text = path.read_text(encoding="utf-8")
+    text = path.read_bytes().decode()  # line ends as they are
     characters = sorted(set(text))
     if len(characters) > MOST_CHARACTERS:
         tokens, vocabulary = np.frombuffer(text.encode(), np.uint8), 256
@@ -182,22 +183,29 @@ class Score(NamedTuple):
     tokens: int
 
 
+def windows(validation: Tensor, context: int, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Inputs and targets `[rows, context]` that follow each other through a text; the last window may be shorter."""
+    whole = (len(validation) - 1) // context * context
+    inputs, targets = validation[:-1], validation[1:]
+    for start in range(0, whole, rows * context):
+        span = slice(start, min(start + rows * context, whole))
+        yield inputs[span].view(-1, context), targets[span].view(-1, context)
+    if whole < len(inputs):
+        yield inputs[whole:][None], targets[whole:][None]
+
+
 def evaluate(model: PlainGpt, validation: Tensor, rows: int = 256) -> Score:
-    """The loss over every target of the validation split once, in windows of the context, the last one shorter.
+    """The loss over every target of the validation split once, in windows of the context.
 
     Args:
         model: trained.
         validation: `[N]` int64.
         rows: windows at once.
     """
-    context = model.shape.context
     num_targets = len(validation) - 1
-    whole = num_targets // context * context
-    inputs, targets = validation[:-1], validation[1:]
-    parts = (tokens[:whole].view(-1, context).split(rows) for tokens in (inputs, targets))
-    windows = list(zip(*parts, strict=True))
-    if whole < num_targets:
-        windows.append((inputs[whole:][None], targets[whole:][None]))
     with torch.no_grad():
-        total = sum(float(loss_of(model, x_BT, y_BT)) * y_BT.numel() for x_BT, y_BT in windows)
+        total = sum(
+            float(loss_of(model, x_BT, y_BT)) * y_BT.numel()
+            for x_BT, y_BT in windows(validation, model.shape.context, rows)
+        )
     return Score(total / num_targets, num_targets)

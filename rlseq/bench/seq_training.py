@@ -155,6 +155,8 @@ def measure_commands(
     def scored(name: str, loss: float, num_tokens: int) -> None:
         losses[name].append(loss)
         tokens[name] = num_tokens
+        if len(set(tokens.values())) > 1:
+            raise RlseqError(f"not the same validation split, in tokens: {tokens}.")
         tell(f"{name}: loss {loss:.4f} over {num_tokens} tokens")
 
     def plain(seed: int) -> Timing:
@@ -172,8 +174,6 @@ def measure_commands(
         return side
 
     timings = alternate({REFERENCE: plain, **{name: ours(name) for name in commands}}, repeats, tell, RUNS)
-    if len(set(tokens.values())) > 1:
-        raise RlseqError(f"not the same validation split, in tokens: {tokens}.")
     results = {}
     for name in commands:
         what = f"rlseq train seq on {data.name}, the whole command, against {reference.ITERATIONS} iterations"

@@ -106,7 +106,7 @@ def test_without_a_peer(cli: Cli, calls: list[dict[str, Any]]) -> None:
         ("bench play --set dqn.gamma=1", "bench play has no --set"),
         ("bench seq --peer sb3", "bench seq has no --peer; it takes --data, --part, --repeats."),
         ("bench dqn --data a.txt", "bench dqn has no --data"),
-        ("bench seq --part 6", "6 is not in the range 1<=x<=5"),
+        ("bench seq --part 6", "'--part'"),
         ("bench dqn --repeats 0", "--repeats 0: give at least 1."),
         ("bench dqn --peer sbx", "It is one of sb3, none."),
         ("bench dqn --set gamma", "write NAME=VALUE"),
