@@ -35,7 +35,7 @@ def normed_and_turned(x_BTHK: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def squared_relu(x: Tensor) -> Tensor:
-    """The square of relu."""
+    """The square of relu; overwrites `x`, the output of a linear layer, whose gradient does not need it."""
     return F.relu(x).square() if torch.compiler.is_compiling() else _SquaredRelu.apply(x)
 
 
@@ -65,7 +65,7 @@ class _NormedAndTurned(torch.autograd.Function):
 class _SquaredRelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        root = F.relu(x)
+        root = F.relu_(x)
         ctx.save_for_backward(root)
         return root * root
 

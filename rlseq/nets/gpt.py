@@ -92,8 +92,7 @@ class Attention(nn.Module):
         # Cut once: the gradient of each slice would be a whole qkv of zeros.
         qk, v = self.qkv(x_BTD).unflatten(-1, (3 * num, size)).split((2 * num, num), 2)
         qk = normed_and_turned(qk, *turn) if self.qk_norm else turned(qk, *turn)
-        q, k = qk.transpose(1, 2).split(num, 1)
-        v = v.transpose(1, 2)
+        q, k, v = (x.transpose(1, 2) for x in (*qk.split(num, 2), v))
         if past:
             k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
         y_BTD = attend(q, k, v, bias_TS).transpose(1, 2).flatten(2)
