@@ -74,9 +74,7 @@ class SeqTrainer:
         total = options.run.horizon or options.run.steps
         self.update_step = UpdateStep(self.net, options.optim, total_updates=total, precision=self.precision)
         self._forward: Callable[..., Any] = torch.compile(self.net) if options.engine.compile else self.net
-        self._element_loss = elementwise(
-            options.seq.loss, options.seq.label_smoothing, vocabulary=task.vocabulary
-        )
+        self._element_loss = elementwise(options.seq.loss, options.seq.label_smoothing, vocabulary=task.vocabulary)
         self._gradients: Autograd[TokenBatch[Tensor]] = Autograd(self.loss, self.precision, self.device)
         self._rng = generator(REPLAY, options.run.seed)
         self._means = Means()
