@@ -55,7 +55,7 @@ class _NormedAndTurned(torch.autograd.Function):
         return _product(normed, turn).to(x_BTHK.dtype)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         normed, scale, turn = ctx.saved_tensors
         back = _product(grad.float().contiguous(), turn.conj())
         along = (back * normed).mean(-1, keepdim=True)
@@ -70,6 +70,6 @@ class _SquaredRelu(torch.autograd.Function):
         return root * root
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
         (root,) = ctx.saved_tensors
         return (grad * root).mul_(2.0)

@@ -9,6 +9,8 @@ Shapes: B sequences, T tokens given, P tokens remembered, S = P + T, H heads, K 
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -169,11 +171,15 @@ class GptCore(nn.Module):
                 nn.init.normal_(parameter, std=0.02 * ((2 * dims.layers) ** -0.5 if last else 1.0))
 
     @property
+    def _blocks(self) -> list[Block]:
+        return cast("list[Block]", self.blocks)
+
+    @property
     def state_leaves(self) -> tuple[SequenceState, ...]:
         """Keys and values of every block, the last `window - 1` of them, and the position of the next token."""
         leaves = []
-        for n, block in enumerate(self.blocks):
-            shape = ("batch", block.attention.num_heads, "past", block.attention.head_size)
+        for n, block in enumerate(self._blocks):
+            shape: tuple[int | str, ...] = ("batch", block.attention.num_heads, "past", block.attention.head_size)
             leaves += [SequenceState(name=f"{kind}{n}", output=f"{kind}{n}_out", shape=shape) for kind in "kv"]
         return (*leaves, SequenceState(name="position", output="position_out", shape=(), dtype="int64"))
 
@@ -188,7 +194,7 @@ class GptCore(nn.Module):
         keys_S = position - num_past + torch.arange(num_past + num_new, device=x_BTD.device)
         turn, bias_TS = self.rotary(queries_T), visible(queries_T, keys_S, self.window)
         following: list[Tensor] = []
-        for n, block in enumerate(self.blocks):
+        for n, block in enumerate(self._blocks):
             x_BTD, k, v = block(x_BTD, turn, bias_TS, (cache[2 * n], cache[2 * n + 1]))
             following += [self._kept(k), self._kept(v)]
         return x_BTD, (*following, position + num_new)
@@ -203,7 +209,7 @@ class GptCore(nn.Module):
         assert self.window is not None
         bias_TS = visible(positions_T, positions_T, self.window) if x_BTD.shape[1] > self.window else None
         turn = self.rotary(positions_T)
-        for block in self.blocks:
+        for block in self._blocks:
             if self.checkpointed and torch.is_grad_enabled():
                 x_BTD = checkpoint(block.whole, x_BTD, turn, bias_TS, use_reentrant=False)
             else:
