@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from rlseq import pipeline, runs
 from rlseq.errors import CorruptFile, Interrupted, NonFiniteLoss, UsageError
 from rlseq.events import Event
+from rlseq.seq.flops import peak_flops, training_flops
 from rlseq.seq.train import SeqTrainer
 from rlseq.training import plan_training
 from tests.training import SMALL_SEQ, assert_same_run, curves, merged, small_seq, steps_logged, weights, write_text
@@ -302,6 +303,40 @@ def test_a_changed_checkpoint_is_refused(text: Path) -> None:
     (run.path / "config.json").write_text(json.dumps(config))
     with pytest.raises(CorruptFile, match="does not fit the run's options, or was changed"):
         small_seq(None, resume=run.path)
+
+
+@pytest.mark.usefixtures("no_export")
+def test_compiled_and_eager_load_each_other(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[torch.nn.Module] = []
+
+    def quick(net: torch.nn.Module) -> Any:
+        compiled.append(net)
+        return whole_compile(net, backend="eager")
+
+    whole_compile = torch.compile
+    monkeypatch.setattr(torch, "compile", quick)
+    with pytest.raises(Crash):
+        small_seq(text, {"engine": {"compile": True}}, name="a", callbacks=[crash_at(12)])
+    assert len(compiled) == 1
+    run = runs.Run(Path(os.environ["RLSEQ_RUNS"]) / "a")
+    eager = trainer(text)
+    names = {name.partition("/")[2] for name in weights(run.checkpoint("last")) if name.startswith("model/")}
+    assert names == set(eager.net.state_dict())
+    config = json.loads((run.path / "config.json").read_text())
+    config["options"]["engine"]["compile"] = False
+    (run.path / "config.json").write_text(json.dumps(config))
+    assert small_seq(None, resume=run.path).summary["steps"] == 24
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(UsageError, match="needs a C\\+\\+ compiler"):
+        trainer(text, {"engine": {"compile": True}})
+
+
+def test_the_work_of_a_token_by_hand(text: Path) -> None:
+    made = trainer(text)
+    block = 16 * 48 + 16 * 16 + 2 * 16 * 64 + 2 * 16  # qkv, out, up and down, two norms
+    head = 16 * made.task.vocabulary + 16
+    assert training_flops(made.options.net, made.net, 12) == 6 * (block + head) + 12 * 1 * 16 * 12
+    assert peak_flops("NVIDIA H200") == 989e12 and peak_flops("GeForce 256") is None
 
 
 def test_policies_and_sequence_models_are_told_apart(text: Path) -> None:
