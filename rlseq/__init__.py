@@ -1,4 +1,4 @@
-"""rlseq: train a value-based agent or a sequence model, and ship it as one small ONNX file that is proven to act like it.
+"""rlseq: train a value-based agent or a sequence model, and ship it as one small ONNX file proven to act like it.
 
     result = rlseq.train(env="CartPole-v1")      # needs the extra `train`
     policy = rlseq.load(result.run)              # needs numpy, gymnasium and onnxruntime alone
