@@ -1,8 +1,11 @@
-"""rlseq: train a value-based agent, and ship it as one small ONNX file that is proven to play like it.
+"""rlseq: train a value-based agent or a sequence model, and ship it as one small ONNX file proven to act like it.
 
     result = rlseq.train(env="CartPole-v1")      # needs the extra `train`
     policy = rlseq.load(result.run)              # needs numpy, gymnasium and onnxruntime alone
     action = policy(observation)
+
+    result = rlseq.train("seq", data="book.txt")
+    rlseq.generate(result.run, prompt="It was ")["text"]
 
 The names below are the public API; they are imported when first used, so that a player never pays for torch.
 """
@@ -15,15 +18,16 @@ from rlseq.version import __version__
 
 if TYPE_CHECKING:
     from rlseq.events import Event
-    from rlseq.pipeline import evaluate, export, load, train
+    from rlseq.pipeline import evaluate, export, generate, load, train
     from rlseq.player.rollout import rollout
 
-__all__ = ["Event", "__version__", "evaluate", "export", "load", "rollout", "train"]
+__all__ = ["Event", "__version__", "evaluate", "export", "generate", "load", "rollout", "train"]
 
 _WHERE = {
     "Event": "rlseq.events",
     "evaluate": "rlseq.pipeline",
     "export": "rlseq.pipeline",
+    "generate": "rlseq.pipeline",
     "load": "rlseq.pipeline",
     "rollout": "rlseq.player.rollout",
     "train": "rlseq.pipeline",

@@ -150,6 +150,7 @@ def decode_sequence_spec(text: str | bytes, where: str) -> SequenceSpec:
         and spec.context >= 1
         and (spec.window is None or spec.window >= 1)
         and (spec.tokenizer is None or spec.tokenizer.size == spec.vocabulary)
+        and (spec.tokenizer is None or len(set(spec.tokenizer.characters)) == len(spec.tokenizer.characters))
         and all(axis in ("batch", "past") if isinstance(axis, str) else axis >= 0 for axis in axes)
     )
     if not sound:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from rlseq import checkpoints, runs
-from rlseq.errors import UsageError, require
+from rlseq.errors import UsageError, did_you_mean, require
 from rlseq.resolve import read_sequence_options
 from rlseq.seq.config import SeqTraining
 from rlseq.sequence import SequenceSpec
@@ -79,7 +79,26 @@ def plan_sequence(options: SeqTraining, typed: Mapping[str, Any], resumed: runs.
     """
     require("torch", "training")
     _check_typed(options, typed, resumed)
-    return SequenceJob("seq", options, read_task(options))
+    if options.seq.data is not None:  # a run may be resumed from another folder
+        place = str(Path(options.seq.data).expanduser().absolute())
+        options = msgspec.structs.replace(options, seq=msgspec.structs.replace(options.seq, data=place))
+    task = read_task(options)
+    _check_metric(options, task)
+    return SequenceJob("seq", options, task)
+
+
+def _check_metric(options: SeqTraining, task: Task) -> None:
+    o = options.eval
+    if o.metric not in task.metrics:
+        raise UsageError(
+            f"eval.metric = {o.metric}: the task {task.name} measures {', '.join(task.metrics)}."
+            f"{did_you_mean(o.metric, task.metrics)}"
+        )
+    if o.metric == "word_share" and o.sample_tokens == 0:
+        raise UsageError(
+            "eval.metric = word_share is measured on a sample, and eval.sample_tokens = 0: give --set "
+            "eval.sample_tokens=300, or choose by the loss."
+        )
 
 
 def _check_typed(options: SeqTraining, typed: Mapping[str, Any], resumed: runs.Run | None) -> None:

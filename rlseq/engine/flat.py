@@ -21,7 +21,8 @@ class FlatParameters:
         data: all parameters, `[P]` float32 (float64 in exact tests).
         grad: their gradients, likewise.
         matrices: number of leading elements that belong to parameters of two or more axes.
-        hidden_shapes: of the matrices at the very front, those of two axes below `core.`, in their order.
+        hidden_shapes: of the matrices at the very front, those of two axes below `core.`, in their order. Where the
+            module says in its `stacked` that a parameter is several matrices one above the other, of each of them.
         hidden: number of their elements.
     """
 
@@ -29,11 +30,15 @@ class FlatParameters:
         named = list(net.named_parameters())
         dtypes = {parameter.dtype for _, parameter in named}
         assert dtypes in ({torch.float32}, {torch.float64}), f"master weights are float32, not {dtypes}"
-        hidden = [p for name, p in named if p.ndim == 2 and name.startswith(HIDDEN)]
-        others = [p for name, p in named if p.ndim >= 2 and not (p.ndim == 2 and name.startswith(HIDDEN))]
-        ordered = hidden + others + [p for _, p in named if p.ndim < 2]
-        self.hidden_shapes = [(p.shape[0], p.shape[1]) for p in hidden]
-        self.hidden = sum(p.numel() for p in hidden)
+        stacked: dict[str, int] = getattr(net, "stacked", {})
+        hidden = {name: p for name, p in named if p.ndim == 2 and name.startswith(HIDDEN)}
+        others = [p for name, p in named if p.ndim >= 2 and name not in hidden]
+        ordered = [*hidden.values(), *others, *(p for _, p in named if p.ndim < 2)]
+        self.hidden_shapes: list[tuple[int, int]] = []
+        for name, parameter in hidden.items():
+            count = stacked.get(name, 1)
+            self.hidden_shapes += [(parameter.shape[0] // count, parameter.shape[1])] * count
+        self.hidden = sum(p.numel() for p in hidden.values())
         self.matrices = sum(p.numel() for p in ordered if p.ndim >= 2)
         self.data = torch.cat([p.detach().reshape(-1) for p in ordered])
         self.grad = torch.zeros_like(self.data)

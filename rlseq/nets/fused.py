@@ -35,7 +35,7 @@ def normed_and_turned(x_BTHK: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def squared_relu(x: Tensor) -> Tensor:
-    """The square of relu."""
+    """The square of relu; overwrites `x`, the output of a linear layer, whose gradient does not need it."""
     return F.relu(x).square() if torch.compiler.is_compiling() else _SquaredRelu.apply(x)
 
 
@@ -55,7 +55,7 @@ class _NormedAndTurned(torch.autograd.Function):
         return _product(normed, turn).to(x_BTHK.dtype)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         normed, scale, turn = ctx.saved_tensors
         back = _product(grad.float().contiguous(), turn.conj())
         along = (back * normed).mean(-1, keepdim=True)
@@ -65,11 +65,11 @@ class _NormedAndTurned(torch.autograd.Function):
 class _SquaredRelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        root = F.relu(x)
+        root = F.relu_(x)
         ctx.save_for_backward(root)
         return root * root
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
         (root,) = ctx.saved_tensors
         return (grad * root).mul_(2.0)

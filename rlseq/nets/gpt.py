@@ -9,6 +9,8 @@ Shapes: B sequences, T tokens given, P tokens remembered, S = P + T, H heads, K 
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -92,8 +94,7 @@ class Attention(nn.Module):
         # Cut once: the gradient of each slice would be a whole qkv of zeros.
         qk, v = self.qkv(x_BTD).unflatten(-1, (3 * num, size)).split((2 * num, num), 2)
         qk = normed_and_turned(qk, *turn) if self.qk_norm else turned(qk, *turn)
-        q, k = qk.transpose(1, 2).split(num, 1)
-        v = v.transpose(1, 2)
+        q, k, v = (x.transpose(1, 2) for x in (*qk.split(num, 2), v))
         if past:
             k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
         y_BTD = attend(q, k, v, bias_TS).transpose(1, 2).flatten(2)
@@ -170,11 +171,15 @@ class GptCore(nn.Module):
                 nn.init.normal_(parameter, std=0.02 * ((2 * dims.layers) ** -0.5 if last else 1.0))
 
     @property
+    def _blocks(self) -> list[Block]:
+        return cast("list[Block]", self.blocks)
+
+    @property
     def state_leaves(self) -> tuple[SequenceState, ...]:
         """Keys and values of every block, the last `window - 1` of them, and the position of the next token."""
         leaves = []
-        for n, block in enumerate(self.blocks):
-            shape = ("batch", block.attention.num_heads, "past", block.attention.head_size)
+        for n, block in enumerate(self._blocks):
+            shape: tuple[int | str, ...] = ("batch", block.attention.num_heads, "past", block.attention.head_size)
             leaves += [SequenceState(name=f"{kind}{n}", output=f"{kind}{n}_out", shape=shape) for kind in "kv"]
         return (*leaves, SequenceState(name="position", output="position_out", shape=(), dtype="int64"))
 
@@ -189,7 +194,7 @@ class GptCore(nn.Module):
         keys_S = position - num_past + torch.arange(num_past + num_new, device=x_BTD.device)
         turn, bias_TS = self.rotary(queries_T), visible(queries_T, keys_S, self.window)
         following: list[Tensor] = []
-        for n, block in enumerate(self.blocks):
+        for n, block in enumerate(self._blocks):
             x_BTD, k, v = block(x_BTD, turn, bias_TS, (cache[2 * n], cache[2 * n + 1]))
             following += [self._kept(k), self._kept(v)]
         return x_BTD, (*following, position + num_new)
@@ -204,7 +209,7 @@ class GptCore(nn.Module):
         assert self.window is not None
         bias_TS = visible(positions_T, positions_T, self.window) if x_BTD.shape[1] > self.window else None
         turn = self.rotary(positions_T)
-        for block in self.blocks:
+        for block in self._blocks:
             if self.checkpointed and torch.is_grad_enabled():
                 x_BTD = checkpoint(block.whole, x_BTD, turn, bias_TS, use_reentrant=False)
             else:

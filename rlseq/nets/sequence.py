@@ -65,6 +65,15 @@ class SequenceNetwork(nn.Module):
         """How many tokens back a token sees, itself included; None: no bound."""
         return self.core.window
 
+    @property
+    def stacked(self) -> dict[str, int]:
+        """Parameters that are several matrices, one above the other: name -> how many.
+
+        Muon takes queries, keys and values apart: 1.875 instead of 1.904 after 300 updates of a small model on a text,
+        one seed. A recurrent layer's gates stay together: 2.264, apart 2.301 after 250.
+        """
+        return {name: 3 for name, _ in self.named_parameters() if name.endswith(".qkv.weight")}
+
     def initial_state(self, batch: int) -> State:
         """The state before the first token of `batch` sequences."""
         device = self.embedding.weight.device

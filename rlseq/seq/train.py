@@ -9,6 +9,7 @@ Shapes: B sequences, T tokens, V vocabulary.
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,9 +30,11 @@ from rlseq.engine.weights import load_arrays, state_arrays
 from rlseq.envs.seeding import REPLAY, WEIGHTS, derived_seed, generator
 from rlseq.errors import CorruptFile, NonFiniteLoss, UsageError
 from rlseq.nets.network import NetInput, num_parameters
+from rlseq.nets.sequence import SequenceNetwork
 from rlseq.nets.sizes import dimensions, training_bytes
 from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqTraining
+from rlseq.seq.flops import peak_flops, training_flops
 from rlseq.seq.losses import elementwise, masked_mean
 from rlseq.seq.model import build_network, sample_text, validation_loss
 from rlseq.seq.tasks.task import Task
@@ -73,10 +76,8 @@ class SeqTrainer:
         self.net = build_network(options, task).to(self.device)
         total = options.run.horizon or options.run.steps
         self.update_step = UpdateStep(self.net, options.optim, total_updates=total, precision=self.precision)
-        self._forward: Callable[..., Any] = torch.compile(self.net) if options.engine.compile else self.net
-        self._element_loss = elementwise(
-            options.seq.loss, options.seq.label_smoothing, vocabulary=task.vocabulary
-        )
+        self._forward: Callable[..., Any] = _compiled(self.net, self.device) if options.engine.compile else self.net
+        self._element_loss = elementwise(options.seq.loss, options.seq.label_smoothing, vocabulary=task.vocabulary)
         self._gradients: Autograd[TokenBatch[Tensor]] = Autograd(self.loss, self.precision, self.device)
         self._rng = generator(REPLAY, options.run.seed)
         self._means = Means()
@@ -148,10 +149,14 @@ class SeqTrainer:
         points = {**self._means.drain(), "train/lr": step.lr}
         if self.precision.scaled:
             points |= {"amp/scale": step.scaler.get_scale(), "amp/skipped": float(step.skipped)}
+        tokens, self._tokens = self._tokens, 0
+        counts = {"train/tokens_per_second": float(tokens)}
         if self.device.type == "cuda":
             points["gpu/memory_gib"] = torch.cuda.max_memory_allocated() / 2**30
-        tokens, self._tokens = self._tokens, 0
-        return Curves(points, {"train/tokens_per_second": float(tokens)})
+            peak = peak_flops(torch.cuda.get_device_name())
+            if peak is not None and self.precision.dtype is not None:
+                counts["gpu/mfu"] = tokens * training_flops(self.options.net, self.net, self.options.seq.context) / peak
+        return Curves(points, counts)
 
     def evaluate(self, should_stop: Callable[[], bool] | None = None) -> Evaluation | None:
         """The task's metrics on the validation split, and a sample; None if told to stop."""
@@ -262,6 +267,20 @@ class SeqTrainer:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _compiled(net: SequenceNetwork, device: torch.device) -> Callable[..., Any]:
+    """The network's forward by torch.compile; the module itself, and so a checkpoint's names, stay as they are.
+
+    Raises:
+        UsageError: there is no C++ compiler, which torch.compile needs on a CPU.
+    """
+    if device.type == "cpu" and not any(map(shutil.which, ("g++", "clang++", "c++", "cl"))):
+        raise UsageError(
+            "engine.compile = true needs a C++ compiler on a CPU, and none is found (g++, clang++). Install one, or "
+            "leave it out."
+        )
+    return torch.compile(net)
 
 
 def check_data(task: Task, sha256: object, run: Path) -> None:

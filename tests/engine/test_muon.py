@@ -13,9 +13,12 @@ from torch import Tensor, nn
 
 from rlseq.engine import muon
 from rlseq.engine.device import cpu_threads
+from rlseq.engine.flat import FlatParameters
 from rlseq.engine.muon import orthogonal, product_dtype
 from rlseq.engine.update import Part
 from rlseq.errors import UsageError
+from rlseq.nets.config import SequenceNetOptions
+from rlseq.nets.sequence import SequenceNetwork
 from tests.engine.test_update import PLAIN, SCALED, Batch, batches, loss_of, network, options, step_of
 
 WIDTH = 32
@@ -111,6 +114,35 @@ def test_in_bfloat16_it_equals_torchs_bit_for_bit(values: dict[str, Any], monkey
     for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         assert torch.equal(a, b), name
         assert not torch.equal(a, before[name]), name
+
+
+def test_matrices_in_one_parameter_are_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if each were a parameter of its own."""
+    monkeypatch.setattr(muon, "product_dtype", lambda device: torch.float32)
+    apart, whole, fused = deep(), deep(), deep()
+    for net, stacked in ((apart, {}), (fused, {"core.up.weight": 3})):
+        net.stacked = stacked  # type: ignore[assignment]
+    updates = [step_of(net, options(name="muon", lr=0.02))[0] for net in (apart, whole, fused)]
+    assert (
+        updates[2].flat.hidden_shapes.count((WIDTH, WIDTH)) == updates[0].flat.hidden_shapes.count((WIDTH, WIDTH)) + 3
+    )
+    before = fused.core["up"].weight.detach().double().numpy().copy()
+    gradient = torch.randn(updates[0].flat.grad.shape, generator=torch.Generator().manual_seed(2))
+    for update in updates:
+        update.flat.grad.copy_(gradient)
+        update.optimizer.step(0.1)
+    assert torch.equal(updates[0].flat.data, updates[1].flat.data)
+    grad = cast(Tensor, fused.core["up"].weight.grad).double().numpy()
+    thirds = [naive(part) * 0.1 * 0.2 * WIDTH**0.5 for part in np.split(grad, 3)]
+    np.testing.assert_allclose(fused.core["up"].weight.detach().numpy(), before - np.concatenate(thirds), atol=1e-5)
+    assert torch.equal(fused.core["down"].weight, whole.core["down"].weight)
+    assert not torch.equal(fused.core["up"].weight, whole.core["up"].weight)
+
+
+def test_queries_keys_and_values_of_a_transformer_are_taken_apart() -> None:
+    net = SequenceNetwork(7, SequenceNetOptions(layers=2, heads=2, width=8), 4)
+    shapes = FlatParameters(net).hidden_shapes
+    assert shapes == [(8, 8)] * 4 + [(32, 8), (8, 32)] + [(8, 8)] * 4 + [(32, 8), (8, 32)]
 
 
 def naive(matrix: np.ndarray) -> np.ndarray:

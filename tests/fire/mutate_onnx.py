@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from rlseq.sequence import SEQUENCE_KEY
 from rlseq.spec import FORMAT_KEY, SPEC_KEY
 from tests.fire.mutate import Rng, mutate_tree, odd
 
@@ -17,21 +18,20 @@ def mutate_description(rng: Rng, path: Path) -> str:
     """Change the metadata that rlseq wrote."""
     model = onnx.load(path)
     entries = {entry.key: entry for entry in model.metadata_props}
+    key, version_key = (SPEC_KEY, FORMAT_KEY) if SPEC_KEY in entries else (SEQUENCE_KEY, SEQUENCE_KEY)
     kind = rng.choice(["tree", "text", "version", "missing", "twice"], p=[0.8, 0.05, 0.05, 0.05, 0.05])
     if kind == "tree":
-        spec = json.loads(entries[SPEC_KEY].value)
+        spec = json.loads(entries[key].value)
         kind = "; ".join(mutate_tree(rng, spec) for _ in range(int(rng.choice([1, 1, 2]))))
-        entries[SPEC_KEY].value = json.dumps(spec)
+        entries[key].value = json.dumps(spec)
     elif kind == "text":
-        entries[SPEC_KEY].value = str(
-            rng.choice(["", "{", "null", "[" * 5_000, "{}", "NaN", '{"format_version": 1e5}'])
-        )
+        entries[key].value = str(rng.choice(["", "{", "null", "[" * 5_000, "{}", "NaN", '{"format_version": 1e5}']))
     elif kind == "version":
-        entries[FORMAT_KEY].value = str(rng.choice(["0", "2", "-1", "9" * 50, "1.5", "é", ""]))
+        entries[version_key].value = str(rng.choice(["0", "2", "-1", "9" * 50, "1.5", "é", ""]))
     elif kind == "missing":
-        model.metadata_props.remove(entries[str(rng.choice([FORMAT_KEY, SPEC_KEY]))])
+        model.metadata_props.remove(entries[str(rng.choice([version_key, key]))])
     else:
-        model.metadata_props.add(key=SPEC_KEY, value="{}")
+        model.metadata_props.add(key=key, value="{}")
     path.write_bytes(model.SerializeToString())
     return f"{path.name}: description, {kind}"
 
@@ -90,13 +90,13 @@ def _external(rng: Rng, model: onnx.ModelProto) -> None:
 
 def _giant(rng: Rng, model: onnx.ModelProto) -> None:
     """The values plus zeros of a giant shape: cheap in the file, dear in memory."""
-    output = next(o for o in model.graph.output if o.name == "q_values")
-    node = next(n for n in model.graph.node if "q_values" in n.output)
-    node.output[list(node.output).index("q_values")] = "small_values"
+    output = next(o for o in model.graph.output if o.name in ("q_values", "logits"))
+    node = next(n for n in model.graph.node if output.name in n.output)
+    node.output[list(node.output).index(output.name)] = "small_values"
     shape = np.array([[2**33], [2**20, 2**14], [2**62, 2**62], [2**31]][int(rng.integers(4))], np.int64)
     for other in model.graph.node:
         for index, name in enumerate(other.input):
-            if name == "q_values":
+            if name == output.name:
                 other.input[index] = "small_values"
     model.graph.initializer.append(numpy_helper.from_array(shape, "giant_shape"))
     model.graph.node.append(helper.make_node("ConstantOfShape", ["giant_shape"], ["giant"]))

@@ -1,0 +1,50 @@
+"""Small sequence networks with random weights, large enough that a greedy text is not one letter over and over."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from rlseq.nets.config import SequenceNetOptions
+from rlseq.nets.network import seeded
+from rlseq.nets.sequence import SequenceNetwork
+from rlseq.sequence import SequenceSpec, Tokenizer
+
+LETTERS = "abcdefghijk"
+CORES = ("gpt", "lstm", "gru")
+CONTEXT, WINDOW = 16, 12
+SEEDS = {"gpt": 2, "lstm": 0, "gru": 1}  # weights that write more than two letters
+SCALE = 4.0  # of the weights; with 12 a GRU is chaotic, and rounding grows without bound
+
+
+def small_network(core: str) -> SequenceNetwork:
+    """Two layers, 32 wide, with dropout, so that a forgotten `eval()` shows; a gpt sees less than its context."""
+    heads, window = (4, WINDOW) if core == "gpt" else (None, None)
+    options = SequenceNetOptions(core=core, layers=2, heads=heads, width=32, window=window, dropout=0.2)
+    net = seeded(SEEDS[core], lambda: SequenceNetwork(len(LETTERS), options, CONTEXT))
+    assert isinstance(net, SequenceNetwork)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.mul_(SCALE)
+    return net
+
+
+def spec_of(net: SequenceNetwork, core: str) -> SequenceSpec:
+    """The description of a small network."""
+    return SequenceSpec(
+        rlseq_version="test",
+        task="text",
+        model=core,
+        vocabulary=len(LETTERS),
+        context=CONTEXT,
+        window=net.window,
+        tokenizer=Tokenizer(unit="char", characters=LETTERS),
+        state=net.state_leaves,
+        lineage=({"step": "train", "data_sha256": "0" * 64},),
+        scores={"loss": 1.25},
+    )
+
+
+def assert_close(found: np.ndarray, expected: np.ndarray) -> None:
+    """Equal but for float32 sums in another order."""
+    np.testing.assert_allclose(found, expected, rtol=0, atol=3e-5 * max(1.0, float(np.abs(expected).max())))
