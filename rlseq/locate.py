@@ -38,8 +38,8 @@ class Located(NamedTuple):
             return self.path
         if not self.run.exported.exists():
             raise RlseqError(
-                f"{self.run.path} has no {self.run.exported.name} yet: its training did not end. Export its best checkpoint: "
-                f"rlseq export {self.run.path}"
+                f"{self.run.path} has no {self.run.exported.name} yet: its training did not end. Export its best "
+                f"checkpoint: rlseq export {self.run.path}"
             )
         return self.run.exported
 

@@ -1,11 +1,12 @@
-"""What can be done, one function each, for the command line and Python alike: train, evaluate, play, export, load.
+"""What can be done, one function each, for the command line and Python alike: train, evaluate, play, generate, export,
+load.
 
 PATH is always a run folder, a shipped agent's name or an `.onnx` file; left out, the newest run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -49,11 +50,11 @@ def train(
     source: str = "arguments",
     **everyday: Any,
 ) -> TrainingResult:
-    """Train an agent and export its best weights.
+    """Train an agent or a sequence model, and export its best weights.
 
     Args:
-        algorithm: "dqn".
-        env: a gymnasium id (`module:Env-v0` imports your module), or a function that makes an environment.
+        algorithm: "dqn" or "seq".
+        env: dqn: a gymnasium id (`module:Env-v0` imports your module), or a function that makes an environment.
         recipe: "auto" takes the shipped recipe of the environment, if there is one; "none", a name, or a file.
         values: option values as nested dicts, `{"dqn": {"gamma": 0.995}}`.
         imports: modules that register environments.
@@ -61,10 +62,11 @@ def train(
         init_from: a run whose best weights to start from.
         callbacks: each is called with an `rlseq.events.Event`.
         source: what error messages call these arguments.
-        everyday: shortcuts for options: steps, seed, name, device, amp, threads, lr, batch_size, envs.
+        everyday: shortcuts for options: steps, seed, name, device, amp, threads, lr, batch_size; dqn: envs; seq: data,
+            context, net, size, loss, accumulate.
 
     Returns:
-        The run's folder, which holds `policy.onnx`, and its summary.
+        The run's folder, which holds `policy.onnx` (seq: `model.onnx`), and its summary.
 
     Raises:
         UsageError: a wrong option, environment or run.
@@ -75,6 +77,8 @@ def train(
     require("tensorboard", "training")
     require("onnx", "exporting the trained policy")
     require("onnxscript", "exporting the trained policy")
+    if algorithm == "seq" and (env is not None or imports):
+        raise UsageError("a sequence model is trained on data, not in an environment: give data, not env or imports.")
     if algorithm not in TREES:
         raise UsageError(
             f"unknown algorithm {algorithm!r}.{did_you_mean(algorithm, TREES)} There is: {', '.join(TREES)}."
@@ -99,8 +103,11 @@ def evaluate(
     env: str | MakeEnv | None = None,
     inputs: Sequence[str] | None = None,
     action_output: str | None = None,
+    data: str | Path | None = None,
 ) -> dict[str, Any]:
     """Score greedy episodes: of a run with its network, of an agent or file with ONNX Runtime.
+
+    A sequence model is scored on the whole validation split of its data.
 
     Args:
         path: a run, a shipped agent or an `.onnx` file; None: the newest run.
@@ -111,11 +118,19 @@ def evaluate(
         imports: modules that register the environment.
         env: another environment id, or a function that makes one.
         inputs, action_output: names in an `.onnx` file that rlseq did not write.
+        data: of a sequence model: where its data is; None: where it was in training.
 
     Returns:
-        mean_return, std_return, min_return, max_return, episodes, mean_length, steps_per_second, seed, env_id.
+        mean_return, std_return, min_return, max_return, episodes, mean_length, steps_per_second, seed, env_id; of a
+        sequence model the metrics of its task, tokens and sample.
     """
     found = locate(path)
+    if is_sequence(found):
+        from rlseq.generation import evaluate_sequence
+
+        return evaluate_sequence(found, str(checkpoint), None if data is None else str(data))
+    if data is not None:
+        raise UsageError(f"--data {data}: {found.name} is a policy, which is scored in its environment: leave it out.")
     if found.run is not None:
         from rlseq.trained import open_trained, score_network
 
@@ -173,6 +188,8 @@ def play(
         As `evaluate`, with `native` and `video`.
     """
     found = locate(path)
+    if is_sequence(found):
+        raise UsageError(f"{found.name} is a sequence model, which plays nothing: rlseq generate {found.name}")
     if native and render:
         raise UsageError(
             "--native steps many environments at once and cannot render: leave out one of --native, --render."
@@ -210,6 +227,53 @@ def play(
     return {**played.summary(seed, policy.spec.env.id), "native": False, "video": None}
 
 
+def generate(
+    path: str | Path | None = None,
+    *,
+    prompt: str | None = None,
+    tokens: int = 500,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
+    checkpoint: str | None = None,
+    on_text: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Let a sequence model write on from a prompt, without torch.
+
+    Args:
+        path: a run (its model.onnx writes), a shipped model or an `.onnx` file; None: the newest run.
+        prompt: what to go on from; None: a line break.
+        tokens: how many to make.
+        temperature: the logits are divided by it; 0 takes the likeliest token.
+        top_k: choose among so many of the likeliest tokens.
+        top_p: choose among the likeliest tokens that together have this probability.
+        seed: of the random choices.
+        checkpoint: of a run: "best", "last" or a step, with its network instead of model.onnx; needs torch.
+        on_text: called with prompt and text as they appear.
+
+    Returns:
+        prompt, text, tokens, tokens_per_second, temperature, top_k, top_p, seed, path.
+
+    Raises:
+        UsageError: a policy, an unknown character in the prompt, or a number that makes no sense.
+    """
+    from rlseq.generation import Wish, write
+
+    wish = Wish(prompt, tokens, temperature, top_k, top_p, seed)
+    return write(locate(path), wish, checkpoint, on_text)
+
+
+def is_sequence(found: Located) -> bool:
+    """Whether a located thing is a sequence model."""
+    if found.run is not None:
+        return found.run.algorithm == "seq"
+    from rlseq.player.onnx_file import read_onnx_file
+    from rlseq.sequence import SEQUENCE_KEY
+
+    return SEQUENCE_KEY in read_onnx_file(found.path).metadata
+
+
 def export(
     path: str | Path | None = None,
     *,
@@ -239,12 +303,16 @@ def export(
     run = found.run
     require("onnx", "exporting")
     require("onnxscript", "exporting")
-    from rlseq.trained import export_network, open_trained, export_record, score_network, spec_with
+    from rlseq.trained import export_network, export_record, open_trained, score_network, spec_with
 
-    opened = open_trained(run, checkpoint=str(checkpoint), imports=imports, env=env)
     target = Path(out) if out is not None else run.exported
     if target.suffix != ".onnx":
         raise UsageError(f"--out {target}: the file's name must end in .onnx")
+    if is_sequence(found):
+        from rlseq.trained_sequence import export_sequence_again
+
+        return ExportResult(target, export_sequence_again(run, str(checkpoint), target, opset))
+    opened = open_trained(run, checkpoint=str(checkpoint), imports=imports, env=env)
     score = score_network(opened.net, opened.spec, opened.make, opened.options)
     spec = spec_with(opened.spec, run, opened.checkpoint, score)
     report = export_network(opened.net, spec, target, opened.make, opset)

@@ -51,4 +51,10 @@ def read_recipe(path: Path, name: str) -> Recipe:
             f"recipe {name}: it names {named!r}, which would import code; a file may not do that. "
             "Type it yourself: --import MODULE, or module:Env-v0 as the environment."
         )
+    seq = values.get("seq", {})
+    if isinstance(seq, dict) and ":" in str(seq.get("loss", "")):
+        raise UsageError(
+            f"recipe {name}: it names the loss {seq['loss']!r}, which would import code; a file may not do that. "
+            f"Type it yourself: --loss {seq['loss']}"
+        )
     return Recipe(name, algorithm, values)

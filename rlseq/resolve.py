@@ -11,7 +11,6 @@ import msgspec
 from rlseq.config import Layer, differences, merge_into, resolve
 from rlseq.dqn.config import DqnTraining
 from rlseq.errors import CorruptFile, UsageError, check_name, did_you_mean
-from rlseq.fields import Options
 from rlseq.recipe import Recipe, read_recipe
 from rlseq.runs import Run
 from rlseq.seq.config import SeqTraining

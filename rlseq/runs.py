@@ -2,7 +2,7 @@
 
 runs/<name>/config.json     options as resolved          env.json       commit, versions, command, hardware
             events.out...   TensorBoard                  lineage.json   how it came to be
-            checkpoints/<step>/   best/<step>/           policy.onnx or model.onnx, and summary.json, once it is finished
+            checkpoints/<step>/   best/<step>/           summary.json, and policy.onnx or model.onnx, once finished
 """
 
 from __future__ import annotations

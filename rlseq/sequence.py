@@ -5,6 +5,8 @@ It stands in the ONNX file's metadata as JSON, so that one file generates alone.
 
 from __future__ import annotations
 
+import codecs
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -56,6 +58,13 @@ class Tokenizer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if self.unit == "byte":
             return bytes(tokens.astype(np.uint8)).decode(errors="replace")
         return "".join(self.characters[token] for token in tokens.tolist())
+
+    def stream(self) -> Callable[[int], str]:
+        """Text for one token after the other; a character of several bytes appears with its last one."""
+        if self.unit == "char":
+            return self.characters.__getitem__
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        return lambda token: decoder.decode(bytes([token]))
 
 
 class SequenceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

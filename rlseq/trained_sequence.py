@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from rlseq import checkpoints, runs
-from rlseq.errors import UsageError, require
+from rlseq.errors import UsageError, did_you_mean, require
 from rlseq.resolve import read_sequence_options
 from rlseq.seq.config import SeqTraining
 from rlseq.sequence import SequenceSpec
@@ -79,7 +79,26 @@ def plan_sequence(options: SeqTraining, typed: Mapping[str, Any], resumed: runs.
     """
     require("torch", "training")
     _check_typed(options, typed, resumed)
-    return SequenceJob("seq", options, read_task(options))
+    if options.seq.data is not None:  # a run may be resumed from another folder
+        place = str(Path(options.seq.data).expanduser().absolute())
+        options = msgspec.structs.replace(options, seq=msgspec.structs.replace(options.seq, data=place))
+    task = read_task(options)
+    _check_metric(options, task)
+    return SequenceJob("seq", options, task)
+
+
+def _check_metric(options: SeqTraining, task: Task) -> None:
+    o = options.eval
+    if o.metric not in task.metrics:
+        raise UsageError(
+            f"eval.metric = {o.metric}: the task {task.name} measures {', '.join(task.metrics)}."
+            f"{did_you_mean(o.metric, task.metrics)}"
+        )
+    if o.metric == "word_share" and o.sample_tokens == 0:
+        raise UsageError(
+            "eval.metric = word_share is measured on a sample, and eval.sample_tokens = 0: give --set "
+            "eval.sample_tokens=300, or choose by the loss."
+        )
 
 
 def _check_typed(options: SeqTraining, typed: Mapping[str, Any], resumed: runs.Run | None) -> None:
@@ -179,6 +198,19 @@ def open_sequence(run: runs.Run, *, checkpoint: str = "best", data: str | None =
     if data is not None:
         options = msgspec.structs.replace(options, seq=msgspec.structs.replace(options.seq, data=data))
     where, task = run.checkpoint(checkpoint), read_task(options)
-    trained_on = next((step.get("data_sha256") for step in reversed(run.lineage()) if step.get("step") == "train"), None)
+    trained_on = next(
+        (step.get("data_sha256") for step in reversed(run.lineage()) if step.get("step") == "train"), None
+    )
     check_data(task, trained_on, run.path)
     return OpenedSequence(run, options, task, where, load_sequence_network(options, task, where))
+
+
+def export_sequence_again(run: runs.Run, checkpoint: str, target: Path, opset: int | None) -> dict[str, Any]:
+    """Export a checkpoint of a run; its summary follows if that is the run's own file."""
+    opened = open_sequence(run, checkpoint=checkpoint)
+    score = score_sequence(opened.net, opened.task, opened.options)
+    report = export_sequence_run(opened.net, opened.task, opened.options, run, opened.checkpoint, score, target, opset)
+    summary = run.summary()
+    if summary is not None and target.resolve() == run.exported.resolve():
+        run.write("summary.json", {**summary, **export_record(run, opened.checkpoint, report)})
+    return report

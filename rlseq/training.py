@@ -1,6 +1,6 @@
 """A training from its plan to its summary, the same for every algorithm; the loop itself is the algorithm's.
 
-What an algorithm adds is a `Job`: what it is about to train, how its trainer is made, and what comes of the best weights.
+What an algorithm adds is a `Job`: what is to be trained, how its trainer is made, what comes of the best weights.
 """
 
 from __future__ import annotations

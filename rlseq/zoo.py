@@ -1,5 +1,5 @@
-"""The shipped agents: `agents/<env>-<algorithm>/` with `recipe.toml`, and what `rlseq card` makes of it: `policy.onnx`,
-`card.md`, `card.json` and `curve.png`.
+"""The shipped agents: `agents/<env>-<algorithm>/` with `recipe.toml`, and what `rlseq card` makes of it: `policy.onnx`
+(a sequence model's is `model.onnx`), `card.md`, `card.json` and `curve.png`.
 
 The wheel carries them as data beside the code (`rlseq/_agents`); an editable install reads them where they stand.
 """
@@ -23,8 +23,10 @@ class Agent(NamedTuple):
 
 
 def agent_in(folder: Path) -> Agent:
-    """The agent that a folder holds."""
-    return Agent(folder.name, folder, folder / "recipe.toml", folder / "policy.onnx", folder / "card.md")
+    """The agent that a folder holds; a sequence model's file is `model.onnx`."""
+    model = folder / "model.onnx"
+    policy = model if model.is_file() else folder / "policy.onnx"
+    return Agent(folder.name, folder, folder / "recipe.toml", policy, folder / "card.md")
 
 
 def is_agent(folder: Path) -> bool:

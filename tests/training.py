@@ -29,6 +29,16 @@ SMALL: dict[str, Any] = {
 }
 
 
+SMALL_SEQ: dict[str, Any] = {
+    "run": {"steps": 24, "log_every": 3, "checkpoint_every": 6},
+    "net": {"layers": 1, "width": 16},
+    "seq": {"context": 12, "batch_size": 6},
+    "optim": {"lr": 0.01},
+    "engine": {"threads": 1},
+    "eval": {"every": 8, "sample_tokens": 8, "max_tokens": 200},
+}
+
+
 def merged(*trees: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Option trees laid over one another."""
     result: dict[str, Any] = {}
@@ -43,6 +53,20 @@ def small(*changes: Mapping[str, Mapping[str, Any]], env: Any = None, **argument
     if "resume" in arguments:
         return train(env=env, values=merged(*changes), **arguments)
     return train(env=env or "CartPole-v1", values=merged(SMALL, *changes), recipe="none", **arguments)
+
+
+def write_text(path: Path, words: int = 700, seed: int = 0) -> Path:
+    """A text of short words, which a small network learns something of."""
+    rng = np.random.default_rng(seed)
+    path.write_text(" ".join(rng.choice(["abba", "cad", "dacca", "ebb", "bead\n"], words)))
+    return path
+
+
+def small_seq(data: Path | None, *changes: Mapping[str, Mapping[str, Any]], **arguments: Any) -> TrainingResult:
+    """Train a small sequence model for a few updates."""
+    if "resume" in arguments:
+        return train("seq", values=merged(*changes), **({"data": str(data)} if data else {}), **arguments)
+    return train("seq", data=str(data), values=merged(SMALL_SEQ, *changes), **arguments)
 
 
 def trainer(*changes: Mapping[str, Mapping[str, Any]], env_id: str = "CartPole-v1", make: Any = None) -> DqnTrainer:
@@ -70,13 +94,16 @@ class Steps:
             self.look(self.step)
 
 
-def curves(run: Path) -> list[tuple[int, str, float]]:
-    """Every point in a run's event file, as it stands there: `(step, tag, value)`, without `time/*`."""
+def curves(run: Path) -> list[tuple[int, str, Any]]:
+    """Every point in a run's event file, as it stands there: `(step, tag, value)`, without speeds."""
     points = []
     for event in EventFileLoader(str(run / EVENT_FILE)).Load():
         for value in event.summary.value:
-            if not value.tag.startswith(("time/", "_hparams_")):
-                points.append((event.step, value.tag, float(np.float32(value.tensor.float_val[0]))))
+            if not value.tag.startswith(("time/", "_hparams_")) and not value.tag.endswith("_per_second"):
+                number = value.tensor.float_val
+                points.append(
+                    (event.step, value.tag, float(np.float32(number[0])) if number else value.tensor.string_val[0])
+                )
     return points
 
 

@@ -25,8 +25,8 @@ from rlseq.errors import RlseqError, UsageError, require
 if TYPE_CHECKING:
     from rlseq.dqn.train import DqnTrainer
     from rlseq.engine.checkpoint import Arrays, Snapshot
-    from rlseq.engine.session import Evaluation
-    from rlseq.training import Plan
+    from rlseq.engine.session import Curves, Evaluation
+    from rlseq.trained import PolicyJob
 
 ENV_ID = "CartPole-v1"
 WARM_UP_STEPS = 2_000  # imports, first calls, the caches of torch
@@ -102,14 +102,14 @@ def bench_dqn(
     return {**result, "options": msgspec.to_builtins(plans[0].options)}
 
 
-def _sides(plans: Sequence[Plan], peer: Peer | None) -> dict[str, Side]:
+def _sides(plans: Sequence[PolicyJob], peer: Peer | None) -> dict[str, Side]:
     sides: dict[str, Side] = {"rlseq": lambda seed: train_ours(plans[seed])}
     if peer is not None:
         sides[peer.name] = lambda seed: _train_peer(peer, plans[seed])
     return sides
 
 
-def _warm_up(plan: Plan, peer: Peer | None, tell: Tell) -> None:
+def _warm_up(plan: PolicyJob, peer: Peer | None, tell: Tell) -> None:
     tell(f"warm-up: {plan.options.run.steps} steps of each")
     train_ours(plan)
     if peer is not None:
@@ -131,25 +131,27 @@ def _check_values(values: Mapping[str, Any], peer: Peer | None) -> None:
                 )
 
 
-def _check_steps(plan: Plan, steps: int) -> None:
+def _check_steps(plan: PolicyJob, steps: int) -> None:
     o = plan.options.dqn
     first = -(-max(o.learning_starts, 1) // o.train_every_steps) * o.train_every_steps
     if steps < first:
         raise UsageError(f"--steps {steps}: the first updates come at step {first}; give at least --steps {first}.")
 
 
-def plan_for(steps: int, seed: int, values: Mapping[str, Any]) -> Plan:
+def plan_for(steps: int, seed: int, values: Mapping[str, Any]) -> PolicyJob:
     """Our training of that many steps, rounded up to whole bursts, with nothing due before its end."""
+    from rlseq.trained import PolicyJob
     from rlseq.training import plan_training
 
     tree: dict[str, Any] = {}
     merge_into(tree, WORK)
     merge_into(tree, values)
-    plan = plan_training("dqn", ENV_ID, "none", tree, (), None, {}, "command line")
-    every = plan.options.dqn.train_every_steps
+    job = plan_training("dqn", ENV_ID, "none", tree, (), None, {}, "command line").job
+    assert isinstance(job, PolicyJob)
+    every = job.options.dqn.train_every_steps
     whole = -(-steps // every) * every
     run = msgspec.structs.replace(
-        plan.options.run,
+        job.options.run,
         steps=whole,
         horizon=steps,
         seed=seed,
@@ -157,11 +159,11 @@ def plan_for(steps: int, seed: int, values: Mapping[str, Any]) -> Plan:
         checkpoint_every=whole + 1,
         keep=1,
     )
-    evaluation = msgspec.structs.replace(plan.options.eval, every=whole + 1)
-    return plan._replace(options=msgspec.structs.replace(plan.options, run=run, eval=evaluation))
+    evaluation = msgspec.structs.replace(job.options.eval, every=whole + 1)
+    return job._replace(options=msgspec.structs.replace(job.options, run=run, eval=evaluation))
 
 
-def _train_peer(peer: Peer, plan: Plan) -> Timing:
+def _train_peer(peer: Peer, plan: PolicyJob) -> Timing:
     """With as many threads of torch as ours."""
     from rlseq.engine.device import cpu_threads
 
@@ -193,7 +195,7 @@ class _UntilEvaluated:
         return self._trainer.snapshot()
 
 
-def train_ours(plan: Plan, watch: Callable[[DqnTrainer], None] | None = None) -> Timing:
+def train_ours(plan: PolicyJob, watch: Callable[[DqnTrainer], None] | None = None) -> Timing:
     """Train in a temporary run, as `rlseq train dqn` does, and time the loop.
 
     Args:
@@ -221,7 +223,7 @@ def train_ours(plan: Plan, watch: Callable[[DqnTrainer], None] | None = None) ->
             trainer.close()
 
 
-def split_ours(plan: Plan) -> dict[str, Any]:
+def split_ours(plan: PolicyJob) -> dict[str, Any]:
     """One more run, slowed down a little by timers: seconds and shares of each part of the loop."""
     stopwatch = Stopwatch(PARTS)
 

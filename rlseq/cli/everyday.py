@@ -20,6 +20,22 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
+class SequenceNet(StrEnum):
+    """Kinds of sequence networks."""
+
+    gpt = "gpt"
+    lstm = "lstm"
+    gru = "gru"
+
+
+class NetSize(StrEnum):
+    """Sizes of sequence networks."""
+
+    tiny = "tiny"
+    small = "small"
+    base = "base"
+
+
 def _everyday(flag: str, text: str, **more: Any) -> Any:
     """A flag that sets one option; a test compares the text with the option's own."""
     return typer.Option(flag, help=text, rich_help_panel=OPTIONS, **more)
@@ -103,4 +119,49 @@ From = Annotated[
         rich_help_panel=START,
         autocompletion=complete_path,
     ),
+]
+
+# Of `rlseq train seq`.
+Task = Annotated[
+    str | None,
+    typer.Argument(metavar="TASK", help="text, which is also the default.", show_default=False),
+]
+Data = Annotated[
+    str | None,
+    _everyday(
+        "--data",
+        "seq.data: a text file, or a folder of them; none: the source of Python's standard library",
+        metavar="PATH",
+    ),
+]
+Net = Annotated[SequenceNet | None, _everyday("--net", "net.core: decoder-only Transformer, or a recurrent network")]
+Size = Annotated[
+    NetSize | None,
+    _everyday("--size", "net.size: layers, heads and width by name; each of them may be given instead"),
+]
+Context = Annotated[int | None, _everyday("--context", "seq.context: tokens of a sequence")]
+LossFlag = Annotated[
+    str | None,
+    _everyday(
+        "--loss",
+        "seq.loss: cross_entropy, or package.module:function of your own; only ever typed by the user",
+        metavar="NAME",
+    ),
+]
+Accumulate = Annotated[
+    int | None,
+    _everyday(
+        "--accumulate",
+        "optim.accumulate: parts into which a batch is cut to save memory; the update stays the same",
+    ),
+]
+SeqSteps = Annotated[int | None, _everyday("--steps", "run.steps: updates to train for")]
+SeqSeed = Annotated[int | None, _everyday("--seed", "run.seed: seed of weights, data order and dropout")]
+SeqBatchSize = Annotated[int | None, _everyday("--batch-size", "seq.batch_size: sequences in one update")]
+SeqThreads = Annotated[
+    int | None, _everyday("--threads", "engine.threads: CPU threads of torch; 0: as many as there are cores")
+]
+SeqName = Annotated[
+    str | None,
+    _everyday("--name", "run.name: name of the run folder; none: task, model, seed and time", metavar="NAME"),
 ]

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rlseq.cli.export import parity_rows
-from rlseq.cli.output import Output, number, score, show_list, show_pairs, size, write_json
+from rlseq.cli.output import (
+    Output,
+    metric_rows,
+    number,
+    score,
+    sequence_parity,
+    show_list,
+    show_pairs,
+    size,
+    write_json,
+)
 from rlseq.cli.params import Imports, Json, PathArgument
 from rlseq.errors import CorruptFile, RlseqError
 
@@ -17,11 +27,12 @@ if TYPE_CHECKING:
     from rlseq.locate import Located
     from rlseq.player.onnx_file import OnnxFile
     from rlseq.runs import Run
+    from rlseq.sequence import SequenceSpec
     from rlseq.spec import PolicySpec
 
 
 def info(path: PathArgument = None, imports: Imports = None, as_json: Json = False) -> None:
-    """Show what a run or policy is: environment, inputs, lineage, scores, parity, checksums, disk use.
+    """Show what a run or an exported file is: inputs, lineage, scores, parity, checksums, disk use.
 
     Every file is read and compared with the checksum recorded for it.
 
@@ -44,16 +55,19 @@ def info(path: PathArgument = None, imports: Imports = None, as_json: Json = Fal
     _show_files(facts)
 
 
-def file_spec(path: Path) -> tuple[OnnxFile, PolicySpec | None]:
+def file_spec(path: Path) -> tuple[OnnxFile, PolicySpec | SequenceSpec | None]:
     """An .onnx file and the description inside; None if rlseq did not write it.
 
     Raises:
         CorruptFile, NewerFormat, RlseqError
     """
     from rlseq.player.onnx_file import read_onnx_file
+    from rlseq.sequence import SEQUENCE_KEY, decode_sequence_spec
     from rlseq.spec import SPEC_KEY, decode_spec
 
     file = read_onnx_file(path)
+    if SEQUENCE_KEY in file.metadata:
+        return file, decode_sequence_spec(file.metadata[SEQUENCE_KEY], str(path))
     text = file.metadata.get(SPEC_KEY)
     return file, None if text is None else decode_spec(text, str(path))
 
@@ -71,7 +85,7 @@ def policy_facts(found: Located) -> dict[str, Any]:
     return facts
 
 
-def _described(spec: PolicySpec) -> dict[str, Any]:
+def _described(spec: PolicySpec | SequenceSpec) -> dict[str, Any]:
     import msgspec
 
     described: dict[str, Any] = msgspec.to_builtins(spec)
@@ -127,6 +141,11 @@ def _from_options(config: Mapping[str, Any], imports: Sequence[str]) -> dict[str
     from rlseq.envs.make import maker, spaces_of
     from rlseq.spec import EnvSpec
 
+    if config.get("algorithm") == "seq":
+        return {
+            "task": config["options"].get("seq", {}).get("task"),
+            "model": config["options"].get("net", {}).get("core"),
+        }
     env = config.get("options", {}).get("env", {})
     kept = {key: env[key] for key in ("id", "kwargs", "imports", "max_episode_steps", "fresh") if key in env}
     facts: dict[str, Any] = {"env": kept}
@@ -196,7 +215,9 @@ def _rows(facts: Mapping[str, Any]) -> dict[str, str]:
         rows["inputs"], rows["outputs"] = ("; ".join(facts["foreign"][key]) for key in ("inputs", "outputs"))
     rows |= _contract(facts)
     scores = facts.get("scores") or facts.get("summary")
-    if scores:
+    if scores and scores.get("loss") is not None:
+        rows |= metric_rows(scores)
+    elif scores:
         rows["score"] = f"{score(scores)} over {scores.get('episodes')} episodes, seed {scores.get('seed')}"
     rows |= _parity(facts.get("parity") or {})
     for index, step in enumerate(facts.get("lineage") or ()):
@@ -217,7 +238,7 @@ def _rows(facts: Mapping[str, Any]) -> dict[str, str]:
 def _parity(report: Mapping[str, Any]) -> dict[str, str]:
     """A parity report out of a file, which may be another tool's or changed."""
     try:
-        return parity_rows(report)
+        return {"parity": sequence_parity(report)} if "lengths" in report else parity_rows(report)
     except (KeyError, TypeError, ValueError):
         return {"parity": "the file's report is not as rlseq writes it; see --json"}
 
@@ -226,6 +247,12 @@ def _contract(facts: Mapping[str, Any]) -> dict[str, str]:
     """Environment, inputs, actions."""
     rows = {}
     env = facts.get("env")
+    if "task" in facts:
+        rows["task"] = f"{facts['task']}, learnt by {facts['model']}"
+    if "vocabulary" in facts:
+        seen = "" if facts["window"] is None else f", a token sees {facts['window']}"
+        unit = f" ({facts['tokenizer']['unit']})" if facts.get("tokenizer") else ""
+        rows["tokens"] = f"{facts['vocabulary']}{unit}, trained on sequences of {facts['context']}{seen}"
     if env:
         extra = "".join(f", {key} {env[key]}" for key in ("kwargs", "imports", "max_episode_steps") if env.get(key))
         rows["environment"] = f"{env.get('id')}{extra}"

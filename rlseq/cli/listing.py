@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlseq.cli.output import console, number, score, show_list, size, write_json
+from rlseq.cli.output import console, headline, number, show_list, size, write_json
 from rlseq.cli.params import Imports, Json
 from rlseq.errors import RlseqError, install_command
 
@@ -82,16 +82,19 @@ def agent_rows() -> list[dict[str, Any]]:
 
 def _agent_row(agent: Agent) -> dict[str, Any]:
     from rlseq.cli.inspect import file_spec
+    from rlseq.sequence import SequenceSpec
 
     row: dict[str, Any] = {"name": agent.name, "env": None, "algorithm": None, "bytes": None, "path": str(agent.policy)}
     if not agent.policy.is_file():
-        return {**row, "problem": "no policy.onnx"}
+        return {**row, "problem": "no .onnx file"}
     try:
         spec = file_spec(agent.policy)[1]
     except RlseqError as error:
         return {**row, "problem": str(error)}
     row["bytes"] = agent.policy.stat().st_size
-    if spec is not None:
+    if isinstance(spec, SequenceSpec):
+        row.update(env=f"{spec.task} ({spec.model})", algorithm=spec.algorithm, **_scores(spec.scores))
+    elif spec is not None:
         row.update(env=spec.env.id, algorithm=spec.algorithm, **_scores(spec.scores))
     return row
 
@@ -111,7 +114,7 @@ def _run_row(run: Run) -> dict[str, Any]:
         options = config.get("options", {})
         done = run.checkpoints()
         row.update(
-            env=options.get("env", {}).get("id"),
+            env=_learnt(options),
             algorithm=config.get("algorithm"),
             steps=int(done[-1].name) if done else 0,
             total_steps=options.get("run", {}).get("steps"),
@@ -122,8 +125,15 @@ def _run_row(run: Run) -> dict[str, Any]:
     return row
 
 
+def _learnt(options: dict[str, Any]) -> str | None:
+    """The environment, or the task and the kind of network."""
+    if "seq" in options:
+        return f"{options['seq'].get('task')} ({options.get('net', {}).get('core')})"
+    return options.get("env", {}).get("id")
+
+
 def _scores(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: values.get(key) for key in ("mean_return", "std_return", "episodes")}
+    return {key: values.get(key) for key in ("mean_return", "std_return", "episodes", "loss")}
 
 
 def env_groups(imports: list[str]) -> dict[str, list[str]]:
@@ -147,10 +157,15 @@ def _show_agents(rows: list[dict[str, Any]]) -> None:
         typer.echo("No agents are shipped with this installation.")
         return
     table = [
-        [row["name"], row["env"] or "-", row.get("problem") or score(row), size(row["bytes"]) if row["bytes"] else "-"]
+        [
+            row["name"],
+            row["env"] or "-",
+            row.get("problem") or headline(row),
+            size(row["bytes"]) if row["bytes"] else "-",
+        ]
         for row in rows
     ]
-    show_list(["agent", "environment", "score", "size"], table, right=("size",))
+    show_list(["agent", "environment or task", "score", "size"], table, right=("size",))
 
 
 def _show_runs(rows: list[dict[str, Any]]) -> None:
@@ -160,10 +175,10 @@ def _show_runs(rows: list[dict[str, Any]]) -> None:
         typer.echo(f"No runs in {runs_folder()} yet. Begin with: rlseq train dqn CartPole-v1")
         return
     table = [
-        [row["name"], str(row["env"] or "-"), number(row["steps"]), row["status"], row.get("problem") or score(row)]
+        [row["name"], str(row["env"] or "-"), number(row["steps"]), row["status"], row.get("problem") or headline(row)]
         for row in rows
     ]
-    show_list(["run", "environment", "steps", "status", "score"], table, right=("steps",))
+    show_list(["run", "environment or task", "steps", "status", "score"], table, right=("steps",))
 
 
 def _show_envs(found: dict[str, list[str]]) -> None:

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rlseq.cli import bench, board, card, compare, export, inspect, listing, options, play, train
+from rlseq.cli import bench, board, card, compare, export, generate, inspect, listing, options, play, train
 from rlseq.cli.output import say, write_json
 from rlseq.errors import Interrupted, RlseqError
 
@@ -147,7 +147,7 @@ def _rlseq(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Train agents, and ship each as one small ONNX file that is proven to play like it.
+    """Train agents and sequence models, and ship each as one small ONNX file that is proven to act like it.
 
     Examples:
 
@@ -155,6 +155,8 @@ def _rlseq(
       rlseq play                      play the newest run
       rlseq play cartpole-dqn         play an agent that comes with rlseq
       rlseq eval --episodes 100       score it
+      rlseq train seq                 train a language model
+      rlseq generate                  let it write
       rlseq board                     look at the curves
 
     PATH is the same everywhere: a run (folder or name), a shipped agent's name,
@@ -166,6 +168,7 @@ def _rlseq(
 app.add_typer(train.app, name="train")
 app.command("eval")(play.evaluate)
 app.command("play")(play.play)
+app.command("generate")(generate.generate)
 app.command("export")(export.export)
 app.command("info")(inspect.info)
 app.command("compare")(compare.compare)

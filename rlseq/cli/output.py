@@ -134,6 +134,32 @@ def score(values: Mapping[str, Any]) -> str:
     return f"{number(values['mean_return'])} ± {number(values.get('std_return'))}"
 
 
+def metric_rows(values: Mapping[str, Any]) -> dict[str, str]:
+    """A sequence model's metrics for people."""
+    rows = {"loss": f"{number(values['loss'])} nats a token"}
+    if "tokens" in values:
+        rows["loss"] += f", over {values['tokens']} tokens of the validation split"
+    if "bits_per_token" in values:
+        rows["loss"] += f" ({number(values['bits_per_token'])} bits, perplexity {number(values['perplexity'])})"
+    if values.get("word_share") is not None:
+        rows["words"] = f"{100 * values['word_share']:.0f} % of the words in the sample occur in the data"
+    return rows
+
+
+def headline(values: Mapping[str, Any]) -> str:
+    """How good something is, in a few letters: `482.3 ± 31.25`, or `loss 1.47`."""
+    return f"loss {number(values['loss'])}" if values.get("loss") is not None else score(values)
+
+
+def sequence_parity(report: Mapping[str, Any]) -> str:
+    """How the exported sequence model was compared with its network."""
+    return (
+        f"values within {report['max_error']:.2g} of the network's at batches of "
+        f"{', '.join(map(str, report['batch_sizes']))} and lengths of {', '.join(map(str, report['lengths']))}, "
+        "whole and token by token"
+    )
+
+
 def size(num_bytes: int) -> str:
     """`281.4 KiB`."""
     for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):

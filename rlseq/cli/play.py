@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlseq.cli.output import Output, number, score, show_pairs, write_json
+from rlseq.cli.output import Output, headline, metric_rows, number, score, show_pairs, write_json
 from rlseq.cli.params import (
     OUTPUT,
     ActionOutput,
@@ -46,10 +46,14 @@ def evaluate(
     env: EnvOption = None,
     inputs: Inputs = None,
     action_output: ActionOutput = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="PATH", help="Of a sequence model: its data.", show_default="as in training"),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score a policy over seeded episodes.
+    """Score a policy over seeded episodes, a sequence model on its validation data.
 
     A run is scored with its network (this needs torch), an agent or an .onnx
     file with ONNX Runtime.
@@ -62,13 +66,18 @@ def evaluate(
       rlseq eval policy.onnx --json
 
     The JSON holds mean_return, std_return (of the population), min_return,
-    max_return, episodes, mean_length, steps_per_second, seed and env_id.
+    max_return, episodes, mean_length, steps_per_second, seed and env_id; of a
+    sequence model loss (nats a token), bits_per_token, perplexity, word_share,
+    tokens, sample and data.
     """
     out = Output(as_json, quiet)
     with out.working():
+        from rlseq.locate import locate
         from rlseq.pipeline import evaluate as run
+        from rlseq.pipeline import is_sequence
 
-        _announce(out, path, episodes, checkpoint)
+        if not is_sequence(locate(path)):
+            _announce(out, path, episodes, checkpoint)
         result = run(
             path,
             episodes=episodes,
@@ -79,6 +88,7 @@ def evaluate(
             env=env,
             inputs=inputs,
             action_output=action_output,
+            data=data,
         )
     _show(out, result)
 
@@ -167,7 +177,11 @@ def _show(out: Output, result: Mapping[str, Any]) -> None:
         write_json(result)
         return
     if out.quiet:
-        typer.echo(score(result))
+        typer.echo(headline(result))
+        return
+    if "loss" in result:
+        show_pairs({**metric_rows(result), "data": str(result["data"])})
+        typer.echo(f"\n{result['sample']}")
         return
     extremes = f"min {number(result['min_return'])}, max {number(result['max_return'])}"
     rows = {

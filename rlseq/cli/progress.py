@@ -27,9 +27,9 @@ class Sight:
         clock: seconds, for the speed and the remaining time.
 
     Attributes:
-        step: environment steps done.
+        step: steps done.
         total: of the whole training.
-        rate: environment steps per second over the last ten seconds, evaluations included; None at first.
+        rate: steps per second over the last ten seconds, evaluations included; None at first.
         values: the newest point of each curve.
     """
 
@@ -60,22 +60,29 @@ class Sight:
         return duration((self.total - self.step) / self.rate) if self.rate else "-:--:--"
 
     def numbers(self) -> str:
-        """`return 182  evaluation 301 ± 20  epsilon 0.52  5312 steps/s`, as far as known."""
+        """`return 182  evaluation 301 ± 20  epsilon 0.52  5312 steps/s`, as far as known; of a sequence model `loss 2.1
+        evaluation loss 2.04  21350 tokens/s`."""
         parts = []
         values = self.values
         if "train/return" in values:
             parts.append(f"return {number(values['train/return'])}")
-        if "eval/return_mean" in values:
+        elif "train/tokens_per_second" in values:
+            parts.append(f"loss {number(values.get('train/loss'))}")
+        if "eval/return_mean" in values or "eval/loss" in values:
             parts.append(f"evaluation {evaluated(values)}")
         if "train/epsilon" in values:
             parts.append(f"epsilon {values['train/epsilon']:.2f}")
-        if self.rate:
+        if "train/tokens_per_second" in values:
+            parts.append(f"{values['train/tokens_per_second']:.0f} tokens/s")
+        elif self.rate:
             parts.append(f"{self.rate:.0f} steps/s")
         return "  ".join(parts)
 
 
 def evaluated(values: Mapping[str, Any]) -> str:
-    """An evaluation's mean and spread."""
+    """An evaluation's mean and spread, or its loss."""
+    if "eval/loss" in values:
+        return f"loss {number(values['eval/loss'])}"
     return f"{number(values.get('eval/return_mean'))} ± {number(values.get('eval/return_std'))}"
 
 

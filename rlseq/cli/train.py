@@ -10,24 +10,49 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
+from rlseq.algorithms import ALGORITHMS
 from rlseq.cli.everyday import (
+    Accumulate,
     Amp,
     Assignments,
     BatchSize,
+    Context,
+    Data,
     DeviceFlag,
     EnvId,
     Envs,
     From,
+    LossFlag,
     Lr,
     Name,
+    Net,
     RecipeFlag,
     Resume,
     Seed,
     Seeds,
+    SeqBatchSize,
+    SeqName,
+    SeqSeed,
+    SeqSteps,
+    SeqThreads,
+    Size,
     Steps,
+    Task,
     Threads,
 )
-from rlseq.cli.output import Output, duration, number, score, show_list, show_pairs, size, write_json
+from rlseq.cli.output import (
+    Output,
+    duration,
+    headline,
+    metric_rows,
+    number,
+    score,
+    sequence_parity,
+    show_list,
+    show_pairs,
+    size,
+    write_json,
+)
 from rlseq.cli.params import Imports, Json, Quiet
 from rlseq.errors import RlseqError, UsageError, nearest
 
@@ -57,13 +82,14 @@ app = typer.Typer(cls=TrainGroup, no_args_is_help=True, rich_markup_mode="rich")
 
 @app.callback()
 def _train() -> None:
-    """Train an agent.
+    """Train an agent or a sequence model.
 
-    The algorithm comes first, then the environment.
+    The algorithm comes first, then the environment or the task.
 
-    Example:
+    Examples:
 
       rlseq train dqn CartPole-v1
+      rlseq train seq
     """
 
 
@@ -134,6 +160,81 @@ def dqn(
         _several(out, "dqn", arguments, parse_seeds(seeds, seed, resume), name)
 
 
+@app.command("seq")
+def seq(
+    task: Task = None,
+    data: Data = None,
+    net: Net = None,
+    size: Size = None,
+    context: Context = None,
+    steps: SeqSteps = None,
+    seed: SeqSeed = None,
+    seeds: Seeds = None,
+    device: DeviceFlag = None,
+    amp: Amp = None,
+    lr: Lr = None,
+    batch_size: SeqBatchSize = None,
+    accumulate: Accumulate = None,
+    loss: LossFlag = None,
+    threads: SeqThreads = None,
+    name: SeqName = None,
+    assignments: Assignments = None,
+    recipe: RecipeFlag = "auto",
+    resume: Resume = None,
+    init_from: From = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a Transformer, LSTM or GRU on a sequence task; without --data on Python's standard library.
+
+    Examples:
+
+      rlseq train seq --amp
+      rlseq train seq --data book.txt --size base --steps 2000
+      rlseq train seq --net lstm --data texts/ --set 'seq.pattern=*.md'
+      rlseq train seq --set optim.name=adamw --set optim.schedule=cosine
+      rlseq train seq --batch-size 64 --accumulate 4
+      rlseq train seq --resume runs/my-run --steps 2000
+      rlseq train seq --loss my_losses:focal
+
+    The run's folder holds the checkpoints, the curves (rlseq board) and
+    model.onnx, which rlseq generate writes with. Ctrl-C saves and says how to
+    go on.
+
+    With --json: the run's summary. With --seeds also: runs (a summary each),
+    seeds, and over the runs' final losses mean_loss, std_loss (of the
+    population), min_loss, max_loss.
+    """
+    from rlseq.config import set_values
+
+    out = Output(as_json, quiet)
+    values = set_values(assignments or [])
+    if task is not None:
+        values.setdefault("seq", {})["task"] = task
+    arguments: dict[str, Any] = {
+        "recipe": recipe,
+        "values": values,
+        "resume": resume,
+        "init_from": init_from,
+        "data": data,
+        "net": None if net is None else net.value,
+        "size": None if size is None else size.value,
+        "context": context,
+        "steps": steps,
+        "device": None if device is None else device.value,
+        "amp": None if amp is None else "auto" if amp else "off",
+        "lr": lr,
+        "batch_size": batch_size,
+        "accumulate": accumulate,
+        "loss": loss,
+        "threads": threads,
+    }
+    if seeds is None:
+        _one(out, "seq", {**arguments, "seed": seed, "name": name})
+    else:
+        _several(out, "seq", arguments, parse_seeds(seeds, seed, resume), name)
+
+
 def parse_seeds(text: str, seed: int | None, resume: str | None) -> range:
     """`0:5` as range(0, 5).
 
@@ -171,12 +272,24 @@ def _one(out: Output, algorithm: str, arguments: Mapping[str, Any]) -> None:
     else:
         show_pairs(summary_rows(result.summary))
         run = shlex.quote(str(result.run))
-        typer.echo(f"\nNext:  rlseq play {run}\n       rlseq eval {run}\n       rlseq board")
+        if algorithm == "seq":
+            typer.echo(f"\n{result.summary['sample']}")
+        use = ALGORITHMS[algorithm].use
+        typer.echo(f"\nNext:  rlseq {use} {run}\n       rlseq eval {run}\n       rlseq board")
 
 
 def summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     """A run's summary for people."""
     policy, parity = summary["policy"], summary["parity"]
+    if summary["algorithm"] == "seq":
+        return {
+            **metric_rows(summary),
+            "best evaluation": f"{number(summary['best_evaluation'])} at update {summary['best_step']}",
+            "trained": f"{summary['updates']} updates in {duration(summary['training_seconds'])} "
+            f"({summary['stopped']})",
+            policy["file"]: f"{size(policy['bytes'])}, {sequence_parity(parity)}",
+            "run": summary["run"],
+        }
     extremes = f"min {number(summary['min_return'])}, max {number(summary['max_return'])}"
     best = f"{number(summary['best_evaluation'])} at step {summary['best_step']}"
     return {
@@ -203,25 +316,25 @@ def _several(out: Output, algorithm: str, arguments: Mapping[str, Any], seeds: r
                 out.note(f"\nFinished before that: {', '.join(str(result.run) for result in done)}\n")
             raise
     summaries = [result.summary for result in done]
-    total = over_seeds(summaries)
+    total = over_seeds(summaries, ALGORITHMS[algorithm].headline[0].removeprefix("mean_"))
     if out.as_json:
         write_json({"runs": summaries, "seeds": list(seeds), **total})
     elif out.quiet:
         for result in done:
             typer.echo(str(result.run))
     else:
-        rows = [[str(s), score(result.summary), str(result.run)] for s, result in zip(seeds, done, strict=True)]
+        rows = [[str(s), headline(result.summary), str(result.run)] for s, result in zip(seeds, done, strict=True)]
         show_list(["seed", "score", "run"], rows, right=("seed",))
-        extremes = f"min {number(total['min_return'])}, max {number(total['max_return'])}"
-        typer.echo(f"\n{score(total)} over {len(done)} seeds ({extremes})")
+        mean, std, lowest, highest = map(number, total.values())
+        typer.echo(f"\n{mean} ± {std} over {len(done)} seeds (min {lowest}, max {highest})")
 
 
-def over_seeds(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def over_seeds(summaries: Sequence[Mapping[str, Any]], what: str = "return") -> dict[str, float]:
     """Mean, standard deviation (of the population), minimum and maximum of the runs' final scores."""
-    scores = [float(summary["mean_return"]) for summary in summaries]
+    scores = [float(summary["mean_return" if what == "return" else what]) for summary in summaries]
     return {
-        "mean_return": statistics.fmean(scores),
-        "std_return": statistics.pstdev(scores),
-        "min_return": min(scores),
-        "max_return": max(scores),
+        f"mean_{what}": statistics.fmean(scores),
+        f"std_{what}": statistics.pstdev(scores),
+        f"min_{what}": min(scores),
+        f"max_{what}": max(scores),
     }

@@ -57,3 +57,15 @@ class DqnTraining(Options, frozen=True, kw_only=True):
     engine: EngineOptions = EngineOptions()
     eval: EvalOptions = EvalOptions()
     dqn: DqnOptions = DqnOptions()
+
+    def __post_init__(self) -> None:
+        if self.optim.schedule == "plateau":
+            raise ValueError(
+                "optim.schedule = plateau waits for a validation loss, which DQN does not have. Take another schedule: "
+                "linear, cosine, wsd."
+            )
+        if self.optim.ema is not None:
+            raise ValueError(
+                f"optim.ema = {self.optim.ema}: DQN does not average its weights, it has a target network. Set it to "
+                "none (a slower target: dqn.target_update=soft)."
+            )

@@ -50,7 +50,6 @@ class TrainerNumbers(msgspec.Struct):
     replay_rng: dict[str, Any]
 
 
-
 class DqnTrainer:
     """Environments, actor, replay and learner of one run.
 

@@ -12,22 +12,51 @@ from rlseq.fields import Options
 class OptimOptions(Options, frozen=True, kw_only=True):
     """The update step: optimiser, learning rate, clipping, accumulation."""
 
-    name: Annotated[Literal["adam", "adamw", "sgd", "rmsprop"], Meta(description="optimiser")] = "adam"
+    name: Annotated[Literal["adam", "adamw", "sgd", "rmsprop", "muon"], Meta(description="optimiser")] = "adam"
     lr: Annotated[float, Meta(description="peak learning rate", gt=0)] = 5e-4
     beta1: Annotated[float, Meta(description="Adam's first decay; momentum of sgd and rmsprop", ge=0, lt=1)] = 0.9
     beta2: Annotated[float, Meta(description="Adam's second decay; rmsprop's smoothing", ge=0, lt=1)] = 0.999
     eps: Annotated[float, Meta(description="added to the denominator by adam and rmsprop", gt=0)] = 1e-8
     weight_decay: Annotated[float, Meta(description="weight decay, on matrices only", ge=0)] = 0.0
+    muon_momentum: Annotated[float, Meta(description="muon: decay of the momentum (arXiv 2502.16982)", ge=0, lt=1)] = (
+        0.95
+    )
+    adam_lr: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(description="muon: peak rate of adamw, which moves all but the hidden matrices; none: optim.lr"),
+    ] = None
+    ema: Annotated[
+        Annotated[float, Meta(gt=0, lt=1)] | None,
+        Meta(description="decay of an average of the weights, evaluated and exported in their stead; none: no average"),
+    ] = None
     schedule: Annotated[
-        Literal["constant", "linear", "cosine", "step", "exponential"],
+        Literal["constant", "linear", "cosine", "step", "exponential", "one_cycle", "plateau", "wsd"],
         Meta(description="course of the learning rate after the warm-up"),
     ] = "constant"
     warmup_updates: Annotated[int, Meta(description="updates over which the rate rises linearly to its peak", ge=0)] = 0
     final_factor: Annotated[
-        float, Meta(description="rate at the end, as a factor of the peak: linear, cosine, exponential", gt=0, le=1)
+        float,
+        Meta(
+            description="rate at the end, as a factor of the peak: linear, cosine, exponential, one_cycle, wsd; "
+            "plateau falls no lower",
+            gt=0,
+            le=1,
+        ),
     ] = 0.01
     step_updates: Annotated[int, Meta(description="step schedule: updates between two drops", gt=0)] = 10_000
-    step_factor: Annotated[float, Meta(description="step schedule: factor of a drop", gt=0, le=1)] = 0.5
+    step_factor: Annotated[float, Meta(description="step and plateau schedule: factor of a drop", gt=0, le=1)] = 0.5
+    start_factor: Annotated[
+        float, Meta(description="one_cycle: rate at the start, as a factor of the peak", gt=0, le=1)
+    ] = 0.04
+    rise_fraction: Annotated[
+        float, Meta(description="one_cycle: share of the updates in which the rate rises", gt=0, lt=1)
+    ] = 0.3
+    decay_fraction: Annotated[
+        float, Meta(description="wsd: share of the updates, at the end, in which the rate falls", gt=0, le=1)
+    ] = 0.2
+    plateau_patience: Annotated[
+        int, Meta(description="plateau: evaluations in a row without improvement that bring a drop", ge=1)
+    ] = 3
     clip_norm: Annotated[
         Annotated[float, Meta(gt=0)] | None, Meta(description="largest norm of the whole gradient; none: no clipping")
     ] = 10.0
@@ -45,6 +74,11 @@ class OptimOptions(Options, frozen=True, kw_only=True):
             raise ValueError(
                 f"optim.clip_norm = {self.clip_norm} and optim.clip_value = {self.clip_value} exclude each other: "
                 "set one of them to none."
+            )
+        if self.schedule == "one_cycle" and self.warmup_updates:
+            raise ValueError(
+                f"optim.warmup_updates = {self.warmup_updates} and optim.schedule = one_cycle exclude each other: it "
+                "has a rise of its own (optim.rise_fraction). Set optim.warmup_updates to 0."
             )
 
 

@@ -15,8 +15,11 @@ from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event as EventProto
 from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+from tensorboard.compat.proto.types_pb2 import DT_STRING
 from tensorboard.plugins.hparams import summary_v2 as hparams
-from tensorboard.plugins.text.summary import pb as text_pb
+from tensorboard.plugins.text import metadata as text_page
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from rlseq.errors import CorruptFile
@@ -67,7 +70,10 @@ class EventLog:
         """Texts for TensorBoard's TEXT page, shown as they are."""
         for tag, text in texts.items():
             body = "".join(f"    {line}\n" for line in text.splitlines())  # Markdown: a block of code
-            self._write(EventProto(wall_time=time.time(), step=step, summary=text_pb(tag, body)))
+            tensor = TensorProto(dtype=DT_STRING, tensor_shape=TensorShapeProto(), string_val=[body.encode()])
+            page = text_page.create_summary_metadata(tag, "")
+            value = Summary.Value(tag=tag, metadata=page, tensor=tensor)
+            self._write(EventProto(wall_time=time.time(), step=step, summary=Summary(value=[value])))
 
     def hparams(self, options: Mapping[str, Any], scores: Mapping[str, float], step: int) -> None:
         """The run's options and final scores, for TensorBoard's HPARAMS page."""

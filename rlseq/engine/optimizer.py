@@ -14,8 +14,12 @@ import torch
 from torch import Tensor
 
 from rlseq.engine.config import OptimOptions
+from rlseq.engine.flat import FlatParameters
+from rlseq.engine.muon import Muon
+from rlseq.errors import UsageError
 
 Groups = list[dict[str, Any]]
+MOMENTUM = "muon.momentum"
 
 
 class Optimizer(Protocol):
@@ -107,7 +111,7 @@ class FusedAdam:
         """See `Optimizer`."""
         state = self._zeros() if arrays else []
         slots = {f"{index}.{name}": slot for index, entry in enumerate(state) for name, slot in entry._asdict().items()}
-        _check_shapes(arrays, {name: tuple(slot.shape) for name, slot in slots.items()})
+        check_shapes(arrays, {name: tuple(slot.shape) for name, slot in slots.items()})
         for name, slot in slots.items():
             slot.copy_(torch.from_numpy(arrays[name]))
         self._state = state
@@ -149,7 +153,7 @@ class TorchOptimizer:
     def load(self, arrays: dict[str, np.ndarray]) -> None:
         """See `Optimizer`."""
         if arrays:
-            _check_shapes(arrays, self._shapes())
+            check_shapes(arrays, self._shapes())
         state: dict[int, dict[str, Any]] = {}
         for path, array in arrays.items():
             index, _, name = path.partition(".")
@@ -167,24 +171,74 @@ class TorchOptimizer:
         return shapes
 
 
-def _sgd(groups: Groups, o: OptimOptions) -> Optimizer:
+class MuonAndAdamW:
+    """Muon for the hidden matrices, AdamW for embeddings, heads and vectors.
+
+    Both follow the same schedule; AdamW's peak is `optim.adam_lr`.
+
+    Args:
+        flat: the parameters.
+        options: of both.
+
+    Raises:
+        UsageError: the network has no hidden matrices.
+    """
+
+    def __init__(self, flat: FlatParameters, options: OptimOptions) -> None:
+        if not flat.hidden:
+            raise UsageError(
+                "optim.name = muon moves the matrices of hidden layers, and this network has none. Take adam or adamw."
+            )
+        settings = {"lr": options.lr, "momentum": options.muon_momentum, "weight_decay": options.weight_decay}
+        self._muon = Muon(flat.data[: flat.hidden], flat.grad[: flat.hidden], flat.hidden_shapes, settings)
+        self._adam = FusedAdam(flat.groups(options.weight_decay, start=flat.hidden), options, decoupled=True)
+        self._ratio = 1.0 if options.adam_lr is None else options.adam_lr / options.lr
+        self.param_groups: Groups = [*self._muon.param_groups, *self._adam.param_groups]
+
+    def step(self, lr: float) -> None:
+        """See `Optimizer`."""
+        self._muon.step(lr)
+        self._adam.step(lr * self._ratio)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """See `Optimizer`; Muon's momentum is named `muon.momentum`."""
+        momentum = self._muon.momentum
+        return {} if momentum is None else {MOMENTUM: momentum.cpu().numpy(), **self._adam.arrays()}
+
+    def load(self, arrays: dict[str, np.ndarray]) -> None:
+        """See `Optimizer`."""
+        momentum = {name: array for name, array in arrays.items() if name == MOMENTUM}
+        (parameter,) = self._muon.param_groups[0]["params"]
+        check_shapes(momentum, {MOMENTUM: tuple(parameter.shape)} if arrays else {})
+        self._adam.load({name: array for name, array in arrays.items() if name != MOMENTUM})
+        self._muon.momentum = parameter.new_tensor(momentum[MOMENTUM]) if arrays else None
+
+
+def _sgd(flat: FlatParameters, o: OptimOptions) -> Optimizer:
+    groups = flat.groups(o.weight_decay)
     return TorchOptimizer(torch.optim.SGD(groups, lr=o.lr, momentum=o.beta1, fused=True))
 
 
-def _rmsprop(groups: Groups, o: OptimOptions) -> Optimizer:
+def _rmsprop(flat: FlatParameters, o: OptimOptions) -> Optimizer:
+    groups = flat.groups(o.weight_decay)
     return TorchOptimizer(torch.optim.RMSprop(groups, lr=o.lr, alpha=o.beta2, eps=o.eps, momentum=o.beta1))
 
 
-OPTIMIZERS: dict[str, Callable[[Groups, OptimOptions], Optimizer]] = {
-    "adam": lambda groups, options: FusedAdam(groups, options, decoupled=False),
-    "adamw": lambda groups, options: FusedAdam(groups, options, decoupled=True),
+OPTIMIZERS: dict[str, Callable[[FlatParameters, OptimOptions], Optimizer]] = {
+    "adam": lambda flat, options: FusedAdam(flat.groups(options.weight_decay), options, decoupled=False),
+    "adamw": lambda flat, options: FusedAdam(flat.groups(options.weight_decay), options, decoupled=True),
     "sgd": _sgd,
     "rmsprop": _rmsprop,
+    "muon": MuonAndAdamW,
 }
 
 
-def _check_shapes(arrays: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]]) -> None:
-    """Before anything is changed: what does not fit would fail, or begin anew, at the next step."""
+def check_shapes(arrays: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]]) -> None:
+    """To be called before anything is changed: what does not fit would fail, or begin anew, at the next step.
+
+    Raises:
+        ValueError: names or shapes are not as expected.
+    """
     shapes = {path: array.shape for path, array in arrays.items()}
     if shapes != expected:
         odd = sorted(path for path in shapes.keys() | expected.keys() if shapes.get(path) != expected.get(path))[0]

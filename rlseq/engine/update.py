@@ -1,6 +1,6 @@
 """The update step: the one piece of code that changes weights, for every algorithm and network.
 
-    gradients -> unscale -> norm -> clip -> schedule -> optimiser
+    gradients -> unscale -> norm -> clip -> schedule -> optimiser -> average
 
 Where the gradients come from is not its business: autograd for any network, or a closed-form kernel for one it fits;
 both write into the same flat buffer. A batch may come in parts (to save memory, or variable in size); each part counts
@@ -9,6 +9,7 @@ by its share of the whole, so the update is that of the whole batch.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
@@ -18,12 +19,14 @@ from torch import Tensor, nn
 
 from rlseq.engine.config import OptimOptions
 from rlseq.engine.device import Precision, autocast
+from rlseq.engine.ema import WeightAverage
 from rlseq.engine.flat import FlatParameters
-from rlseq.engine.optimizer import OPTIMIZERS
-from rlseq.engine.schedule import lr_factor
+from rlseq.engine.optimizer import OPTIMIZERS, check_shapes
+from rlseq.engine.schedule import Plateau, lr_factor
 
 Batch = TypeVar("Batch")
 SMALLEST_SCALE = 2.0**-14  # of the fp16 loss scaler: below it an overflow is no matter of scale
+RAW = "raw"
 # What comes of restoring numbers or arrays of another shape than they were saved in.
 UNFIT = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RuntimeError)
 
@@ -94,7 +97,7 @@ class UpdateInfo(NamedTuple):
 
 
 class UpdateStep:
-    """Optimiser, schedule, clipping, loss scaling and accumulation for one module.
+    """Optimiser, schedule, clipping, loss scaling, accumulation and averaging for one module.
 
     Args:
         net: its parameters are laid out flat, on the device they are on.
@@ -107,11 +110,13 @@ class UpdateStep:
         self.options = options
         self.total_updates = total_updates
         self.flat = FlatParameters(net)
-        self.optimizer = OPTIMIZERS[options.name](self.flat.groups(options.weight_decay), options)
+        self.optimizer = OPTIMIZERS[options.name](self.flat, options)
         device = self.flat.data.device.type
         self.scaler = torch.amp.GradScaler(device, enabled=precision.scaled)
         self._scaled = precision.scaled and self.scaler.is_enabled()
         self._on_cpu = device == "cpu"
+        self._average = None if options.ema is None else WeightAverage(self.flat.data, options.ema)
+        self._plateau = Plateau(options) if options.schedule == "plateau" else None
         self.updates = 0
         self.skipped = 0
 
@@ -129,6 +134,8 @@ class UpdateStep:
             self._clip(norm)
             self.optimizer.step(lr)
             self.updates += 1
+            if self._average is not None:
+                self._average.update(self.updates)
         if self._scaled:
             self.scaler.update()
         return UpdateInfo(*_whole(parts, losses, norm), lr, skip)
@@ -136,7 +143,19 @@ class UpdateStep:
     @property
     def lr(self) -> float:
         """The learning rate of the next update."""
-        return self.options.lr * lr_factor(self.options, self.updates, self.total_updates)
+        lr = self.options.lr * lr_factor(self.options, self.updates, self.total_updates)
+        return lr if self._plateau is None else lr * self._plateau.factor
+
+    def see_metric(self, value: float, *, lower_is_better: bool) -> None:
+        """An evaluation's value, for the schedule that waits for a plateau; the others have no use for it."""
+        if self._plateau is not None:
+            self._plateau.see(value, lower_is_better=lower_is_better)
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """Within it the network has the averaged weights, if `optim.ema` is set; no update may happen meanwhile."""
+        if self._average is None or self.updates == 0:
+            return contextlib.nullcontext()
+        return self._average.applied()
 
     def _clip(self, norm: Tensor) -> None:
         limit = self.options.clip_norm
@@ -149,16 +168,39 @@ class UpdateStep:
             self.flat.grad.clamp_(-self.options.clip_value, self.options.clip_value)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Arrays and numbers from which an exact resume goes on; weights are not among them."""
-        scaler = self.scaler.state_dict()
-        return self.optimizer.arrays(), {"updates": self.updates, "skipped": self.skipped, "scaler": scaler}
+        """Arrays and numbers from which an exact resume goes on.
+
+        The weights are not among them: a checkpoint holds them as its model, as they are within `averaged`. Where those
+        are averages, the array `raw` has the weights themselves.
+        """
+        arrays, scaler = self.optimizer.arrays(), self.scaler.state_dict()
+        numbers: dict[str, Any] = {"updates": self.updates, "skipped": self.skipped, "scaler": scaler}
+        if self._average is not None:
+            arrays[RAW] = self.flat.data.cpu().numpy().copy()
+        if self._plateau is not None:
+            numbers["plateau"] = self._plateau.state()
+        return arrays, numbers
 
     def load(self, arrays: dict[str, np.ndarray], numbers: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Go on from what `state` gave, after the model's weights were loaded into the module.
+
+        Raises:
+            ValueError: the arrays are those of another optimiser or network.
+            KeyError: the numbers are those of other options.
+        """
+        if self._average is not None:
+            raw = {name: array for name, array in arrays.items() if name == RAW}
+            arrays = {name: array for name, array in arrays.items() if name != RAW}
+            check_shapes(raw, {RAW: tuple(self.flat.data.shape)})
+        if self._plateau is not None:
+            self._plateau.load(numbers["plateau"])
         self.optimizer.load(arrays)
         self.updates, self.skipped = numbers["updates"], numbers["skipped"]
         if self.scaler.is_enabled():
             self.scaler.load_state_dict(numbers["scaler"])
+        if self._average is not None:
+            self._average.value.copy_(self.flat.data)
+            self.flat.data.copy_(torch.from_numpy(raw[RAW]))
 
 
 def _whole(

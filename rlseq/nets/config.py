@@ -57,5 +57,6 @@ class SequenceNetOptions(Options, frozen=True, kw_only=True):
     tied: Annotated[bool, Meta(description="the head shares its weights with the embedding (arXiv 1608.05859)")] = False
     dropout: Annotated[float, Meta(description="share of numbers dropped in training", ge=0, lt=1)] = 0.0
     checkpoint_activations: Annotated[
-        bool, Meta(description="gpt: recompute each layer in the backward pass instead of keeping it (arXiv 1604.06174)")
+        bool,
+        Meta(description="gpt: compute each layer again in the backward pass, to save memory (arXiv 1604.06174)"),
     ] = False

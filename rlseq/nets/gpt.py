@@ -9,18 +9,22 @@ Shapes: B sequences, T tokens given, P tokens remembered, S = P + T, H heads, K 
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from rlseq.nets.config import SequenceNetOptions
+from rlseq.nets.fused import normed_and_turned, squared_relu, turned
 from rlseq.nets.sizes import Dimensions
 from rlseq.sequence import SequenceState
 
 State = tuple[Tensor, ...]
 MASKED = -30_000.0  # finite in float16 too; no row is ever masked entirely, for a token sees itself
 ROTARY_BASE = 10_000.0
+PRODUCTS_UP_TO = 1024
 
 
 def visible(queries_T: Tensor, keys_S: Tensor, window: int) -> Tensor:
@@ -46,15 +50,22 @@ class Rotary(nn.Module):
         return angle.cos(), angle.sin()
 
 
-def rotate(x_BTHK: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn each pair (k, k + K/2) of every head by its token's angle."""
-    cos, sin = turn[0].to(x_BTHK.dtype), turn[1].to(x_BTHK.dtype)
-    a, b = x_BTHK.chunk(2, -1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+def products(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, bias_TS: Tensor | None) -> Tensor:
+    """`attend` as two batched products, T * S scores being kept."""
+    batch, num, time, size = q_BHTK.shape
+    if bias_TS is None:
+        place_T = torch.arange(time, device=q_BHTK.device)
+        bias_TS = visible(place_T, place_T, time)
+    q, k, v = (x.reshape(batch * num, -1, size) for x in (q_BHTK, k_BHSK, v_BHSK))
+    bias = bias_TS.to(q.dtype).expand(batch * num, -1, -1)
+    scores = torch.baddbmm(bias, q, k.mT, alpha=size**-0.5)
+    return (scores.softmax(-1) @ v).view(batch, num, time, size)
 
 
 def attend(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, bias_TS: Tensor | None) -> Tensor:
     """Attention; without a bias each query sees the keys up to its own place."""
+    if q_BHTK.dtype is torch.bfloat16 and q_BHTK.device.type == "cpu" and q_BHTK.shape[2] <= PRODUCTS_UP_TO:
+        return products(q_BHTK, k_BHSK, v_BHSK, bias_TS)
     if bias_TS is None:
         return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=True)
     return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=bias_TS.to(q_BHTK.dtype))
@@ -79,12 +90,11 @@ class Attention(nn.Module):
         self, x_BTD: Tensor, turn: tuple[Tensor, Tensor], bias_TS: Tensor | None, past: State
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Output `[B, T, D]`, and all keys and values `[B, H, S, K]`, those of `past` first."""
-        qkv = self.qkv(x_BTD).unflatten(-1, (3, self.num_heads, self.head_size))
-        qk, v = qkv[:, :, :2].flatten(2, 3), qkv[:, :, 2]
-        if self.qk_norm:
-            qk = F.rms_norm(qk, (self.head_size,))
-        q, k = rotate(qk, turn).unflatten(2, (2, -1)).unbind(2)
-        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        num, size = self.num_heads, self.head_size
+        # Cut once: the gradient of each slice would be a whole qkv of zeros.
+        qk, v = self.qkv(x_BTD).unflatten(-1, (3 * num, size)).split((2 * num, num), 2)
+        qk = normed_and_turned(qk, *turn) if self.qk_norm else turned(qk, *turn)
+        q, k, v = (x.transpose(1, 2) for x in (*qk.split(num, 2), v))
         if past:
             k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
         y_BTD = attend(q, k, v, bias_TS).transpose(1, 2).flatten(2)
@@ -109,9 +119,7 @@ class FeedForward(nn.Module):
         elif self.activation == "gelu":
             x = F.gelu(x)
         else:
-            x = F.relu(x)
-            if self.activation == "relu2":
-                x = x.square()
+            x = F.relu(x) if self.activation == "relu" else squared_relu(x)
         return self.down(x)
 
 
@@ -120,9 +128,9 @@ class Block(nn.Module):
 
     def __init__(self, dims: Dimensions, options: SequenceNetOptions) -> None:
         super().__init__()
-        self.attention_norm = nn.RMSNorm(dims.width)
+        self.attention_norm = nn.LayerNorm(dims.width, bias=False)
         self.attention = Attention(dims, options)
-        self.mlp_norm = nn.RMSNorm(dims.width)
+        self.mlp_norm = nn.LayerNorm(dims.width, bias=False)
         self.mlp = FeedForward(dims, options)
         self.dropout = nn.Dropout(options.dropout)
 
@@ -163,11 +171,15 @@ class GptCore(nn.Module):
                 nn.init.normal_(parameter, std=0.02 * ((2 * dims.layers) ** -0.5 if last else 1.0))
 
     @property
+    def _blocks(self) -> list[Block]:
+        return cast("list[Block]", self.blocks)
+
+    @property
     def state_leaves(self) -> tuple[SequenceState, ...]:
         """Keys and values of every block, the last `window - 1` of them, and the position of the next token."""
         leaves = []
-        for n, block in enumerate(self.blocks):
-            shape = ("batch", block.attention.num_heads, "past", block.attention.head_size)
+        for n, block in enumerate(self._blocks):
+            shape: tuple[int | str, ...] = ("batch", block.attention.num_heads, "past", block.attention.head_size)
             leaves += [SequenceState(name=f"{kind}{n}", output=f"{kind}{n}_out", shape=shape) for kind in "kv"]
         return (*leaves, SequenceState(name="position", output="position_out", shape=(), dtype="int64"))
 
@@ -182,7 +194,7 @@ class GptCore(nn.Module):
         keys_S = position - num_past + torch.arange(num_past + num_new, device=x_BTD.device)
         turn, bias_TS = self.rotary(queries_T), visible(queries_T, keys_S, self.window)
         following: list[Tensor] = []
-        for n, block in enumerate(self.blocks):
+        for n, block in enumerate(self._blocks):
             x_BTD, k, v = block(x_BTD, turn, bias_TS, (cache[2 * n], cache[2 * n + 1]))
             following += [self._kept(k), self._kept(v)]
         return x_BTD, (*following, position + num_new)
@@ -197,7 +209,7 @@ class GptCore(nn.Module):
         assert self.window is not None
         bias_TS = visible(positions_T, positions_T, self.window) if x_BTD.shape[1] > self.window else None
         turn = self.rotary(positions_T)
-        for block in self.blocks:
+        for block in self._blocks:
             if self.checkpointed and torch.is_grad_enabled():
                 x_BTD = checkpoint(block.whole, x_BTD, turn, bias_TS, use_reentrant=False)
             else:

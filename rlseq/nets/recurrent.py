@@ -54,7 +54,14 @@ class RecurrentCore(nn.Module):
         before: State | Tensor | None = state
         if state is not None and len(state) == 1:
             before = state[0]
-        x_BTD, after = self.rnn(x_BTD, before)
+        x_BTD, after = self._layers(x_BTD, before)
         if state is None:
             return self.dropout(x_BTD), ()
         return self.dropout(x_BTD), after if isinstance(after, tuple) else (after,)
+
+    def _layers(self, x_BTD: Tensor, before: State | Tensor | None) -> tuple[Tensor, State | Tensor]:
+        if x_BTD.is_cpu and torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is torch.float16:
+            # oneDNN has no float16 LSTM on most CPUs, and torch asks it for one all the same.
+            with torch.autocast("cpu", enabled=False):
+                return self.rnn(x_BTD.float(), before)
+        return self.rnn(x_BTD, before)

@@ -49,7 +49,7 @@ class SequenceNetwork(nn.Module):
         nn.init.normal_(self.embedding.weight, std=0.02)
         self.dropout = nn.Dropout(options.dropout)
         self.core = CORES[options.core](dims, options, context)
-        self.norm = nn.RMSNorm(dims.width)
+        self.norm = nn.LayerNorm(dims.width, bias=False)
         self.head: nn.Linear | None = None  # tied: the embedding's weights
         if not options.tied:
             self.head = nn.Linear(dims.width, vocabulary, bias=False)

@@ -1,7 +1,4 @@
-"""Dimensions of sequence networks by name, and what they cost, known before anything is built.
-
-Shapes: B sequences, T tokens, D width, V vocabulary.
-"""
+"""Dimensions of sequence networks by name, and what they cost, known before anything is built."""
 
 from __future__ import annotations
 
@@ -39,6 +36,10 @@ SIZES: dict[str, dict[str, Dimensions]] = {
 }
 GATES = {"lstm": 4, "gru": 3}
 
+# What a layer keeps for the backward pass, in widths of the layer.
+RECURRENT_KEPT = {"lstm": 16, "gru": 8}
+MLP_KEPT = {"gelu": 2, "relu": 1, "relu2": 2, "swiglu": 4}
+
 
 def dimensions(options: SequenceNetOptions) -> Dimensions:
     """The dimensions that options mean: those of `net.size`, but for what is given by itself.
@@ -53,8 +54,8 @@ def dimensions(options: SequenceNetOptions) -> Dimensions:
     width, heads = options.width or named.width, options.heads or named.heads
     if width % heads:
         raise UsageError(
-            f"net.width = {width} cannot be shared equally by net.heads = {heads}; set net.width={-(-width // heads) * heads} "
-            "or another number of heads"
+            f"net.width = {width} cannot be shared equally by net.heads = {heads}; set "
+            f"net.width={heads * _even(width // heads)} or another number of heads"
         )
     if (width // heads) % 2:
         raise UsageError(
@@ -62,6 +63,11 @@ def dimensions(options: SequenceNetOptions) -> Dimensions:
             f"turn pairs of them; set net.width={width + heads} or another number of heads"
         )
     return Dimensions(options.layers or named.layers, heads, width, options.mlp_width or 4 * width)
+
+
+def _even(number: int) -> int:
+    """The next even number above."""
+    return number + 2 - number % 2
 
 
 def _refuse_what_only_gpt_has(options: SequenceNetOptions) -> None:
@@ -90,16 +96,18 @@ def training_bytes(options: SequenceNetOptions, vocabulary: int, context: int, b
     Weights, their gradients and two moments, and what the forward pass keeps for the backward pass of `batch_rows`
     sequences of `context` tokens.
     """
-    return 4 * (4 * parameters(options, vocabulary) + batch_rows * context * _kept(options, vocabulary, context))
+    kept = batch_rows * context * kept_numbers(options, vocabulary)
+    return 4 * (4 * parameters(options, vocabulary) + kept)
 
 
-def _kept(options: SequenceNetOptions, vocabulary: int, context: int) -> int:
-    """Numbers kept for the backward pass, for each token."""
-    layers, heads, width, mlp_width = dimensions(options)
-    ends = 4 * width + 3 * vocabulary
+def kept_numbers(options: SequenceNetOptions, vocabulary: int) -> int:
+    """Numbers kept for the backward pass, for each token: counted with hooks on saved tensors, in float32."""
+    layers, _, width, mlp_width = dimensions(options)
+    dropped = 1 if options.dropout else 0  # a mask for each dropout
+    ends = (2 + dropped) * width + 3 * vocabulary
     if options.core != "gpt":
-        return ends + layers * width * (GATES[options.core] + 4)
-    block = 12 * width + 3 * mlp_width + heads * context
+        return ends + (layers * RECURRENT_KEPT[options.core] + dropped) * width
+    block = (10 + 2 * options.qk_norm + 2 * dropped) * width + MLP_KEPT[options.activation] * mlp_width
     if options.checkpoint_activations:
-        return ends + layers * width + block
+        return ends + layers * width + block  # one block at a time is computed again
     return ends + layers * block

@@ -74,7 +74,7 @@ class SeqTrainer:
         total = options.run.horizon or options.run.steps
         self.update_step = UpdateStep(self.net, options.optim, total_updates=total, precision=self.precision)
         self._forward: Callable[..., Any] = torch.compile(self.net) if options.engine.compile else self.net
-        self._element_loss = elementwise(options.seq.loss, options.seq.label_smoothing)
+        self._element_loss = elementwise(options.seq.loss, options.seq.label_smoothing, vocabulary=task.vocabulary)
         self._gradients: Autograd[TokenBatch[Tensor]] = Autograd(self.loss, self.precision, self.device)
         self._rng = generator(REPLAY, options.run.seed)
         self._means = Means()
@@ -247,7 +247,10 @@ class SeqTrainer:
             return "float32"
         name = str(self.precision.dtype).removeprefix("torch.")
         mixed, plain = time_precisions(self._trial(), self.precision, self.device)
-        return f"{name}: {1e3 * mixed:.1f} ms for a batch forward and back, {1e3 * plain:.1f} ms in float32 ({plain / mixed:.2f} x)"
+        return (
+            f"{name}: {1e3 * mixed:.1f} ms for a batch forward and back, {1e3 * plain:.1f} ms in float32 "
+            f"({plain / mixed:.2f} times as fast)"
+        )
 
     def _trial(self) -> Callable[[], Tensor]:
         """The loss of one batch, drawn from a random stream of its own."""
@@ -267,6 +270,6 @@ def check_data(task: Task, sha256: object, run: Path) -> None:
     """
     if sha256 != task.sha256:
         raise UsageError(
-            f"{run} was trained on other data than {task.description} (its SHA-256 was {str(sha256)[:16]}, this one's is "
-            f"{task.sha256[:16]}). Give the same data: --data PATH; or start a new run from these weights: --from {run}"
+            f"{run} was trained on other data than {task.description} (its SHA-256 was {str(sha256)[:16]}, this one's "
+            f"is {task.sha256[:16]}). Give the same data: --data PATH; or begin anew from these weights: --from {run}"
         )

@@ -24,6 +24,7 @@ Given = list[dict[str, Any]]
 def summary(run: str, mean: float) -> dict[str, Any]:
     """What a training gives back."""
     return {
+        "algorithm": "dqn",
         "run": run,
         "mean_return": mean,
         "std_return": 12.5,
@@ -69,7 +70,7 @@ def test_nothing_typed_is_nothing_given(cli: Cli, given: Given) -> None:
     assert arguments.pop("env") == "CartPole-v1"
     assert arguments.pop("recipe") == "auto"
     assert arguments.pop("imports") == ()
-    assert set(arguments) == {*EVERYDAY, "resume", "init_from"}
+    assert set(arguments) == {*EVERYDAY["dqn"], "resume", "init_from"}
     assert all(value is None for value in arguments.values())
 
 
@@ -108,12 +109,13 @@ def test_no_amp_is_off_and_resume_needs_no_environment(cli: Cli, given: Given) -
     assert given[1]["init_from"] == "runs/a"
 
 
-def test_a_flag_says_what_its_option_says() -> None:
+@pytest.mark.parametrize("algorithm", ["dqn", "seq"])
+def test_a_flag_says_what_its_option_says(algorithm: str) -> None:
     top: Any = typer.main.get_command(app)
-    params = {param.opts[0]: param for param in top.commands["train"].commands["dqn"].params}
-    texts = {field.path: field.help for field in all_fields()}
-    for option in EVERYDAY.values():
-        flag = flag_of(option)
+    params = {param.opts[0]: param for param in top.commands["train"].commands[algorithm].params}
+    texts = {field.path: field.help for field in all_fields(algorithm)}
+    for option in EVERYDAY[algorithm].values():
+        flag = flag_of(option, algorithm)
         assert flag is not None and params[flag].help.startswith(f"{option}: {texts[option]}"), flag
 
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import copy
-from typing import cast
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from rlseq.engine.flat import FlatParameters
+from rlseq.engine.update import Autograd, Loss, Part, UpdateStep
+from rlseq.nets.config import NetOptions
+from rlseq.nets.network import NetInput, QNetwork, seeded
+from rlseq.spec import Leaf
+from tests.engine.test_update import CPU, PLAIN, options
 
 
 class Mixed(nn.Module):
@@ -85,3 +91,76 @@ def test_modules_with_matrices_or_vectors_alone() -> None:
 def test_master_weights_are_float32() -> None:
     with pytest.raises(AssertionError, match="float32"):
         FlatParameters(nn.Linear(2, 2).half())
+
+
+def test_hidden_matrices_come_before_all() -> None:
+    """Those of two axes below `core.`, in their order; then other matrices; then vectors."""
+    net = nn.Module()
+    names = ["embedding", "head", "bias"]
+    shapes = [(4, 2), (3, 2), (3,)]
+    for name, shape in zip(names, shapes, strict=True):
+        net.register_parameter(name, nn.Parameter(torch.full(shape, float(len(name)))))
+    net.core = nn.Module()
+    for name, shape in {"first": (2, 5), "gain": (2,), "cube": (2, 2, 2), "second": (5, 2)}.items():
+        net.core.register_parameter(name, nn.Parameter(torch.full(shape, 10.0 + len(name))))
+    flat = FlatParameters(net)
+    assert (flat.hidden, flat.hidden_shapes, flat.matrices) == (20, [(2, 5), (5, 2)], 20 + 8 + 6 + 8)
+    order = [15.0] * 10 + [16.0] * 10 + [9.0] * 8 + [4.0] * 6 + [14.0] * 8 + [4.0] * 3 + [14.0] * 2
+    assert flat.data.tolist() == order
+    rest, vectors = (cast(list[nn.Parameter], g["params"])[0].tolist() for g in flat.groups(0.1, start=flat.hidden))
+    assert rest == order[20:42]
+    assert vectors == order[42:]
+    (one,) = flat.groups(0.0, start=flat.hidden)
+    assert cast(list[nn.Parameter], one["params"])[0].tolist() == order[20:]
+
+
+def q_network() -> QNetwork:
+    build = seeded(0, lambda: QNetwork((Leaf(name="obs", shape=(3,)),), 2, NetOptions(hidden=(16, 24, 16))))
+    return cast(QNetwork, build)
+
+
+def old_layout(net: nn.Module, values: dict[nn.Parameter, torch.Tensor]) -> tuple[np.ndarray, np.ndarray]:
+    """Matrices and vectors as checkpoints held them before hidden matrices were told apart: in the order of names."""
+    parameters = list(net.parameters())
+    matrices = [values[p].flatten() for p in parameters if p.ndim >= 2]
+    return torch.cat(matrices).numpy(), torch.cat([values[p].flatten() for p in parameters if p.ndim < 2]).numpy()
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_an_old_checkpoints_moments_fit_a_plain_q_network_and_go_on_exactly(decay: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    data = [(torch.randn(8, 3, generator=generator), torch.randn(8, 2, generator=generator)) for _ in range(8)]
+
+    def loss(net: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        return (net(NetInput((batch[0],)))[0] - batch[1]).square().mean()
+
+    plain = q_network()
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in plain.parameters() if p.ndim >= 2], "weight_decay": decay},
+        {"params": [p for p in plain.parameters() if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    adam = torch.optim.Adam(groups, lr=0.01, fused=True)
+
+    def learn(batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        for batch in batches:
+            adam.zero_grad()
+            loss(plain, batch).backward()
+            adam.step()
+
+    learn(data[:4])
+    arrays: dict[str, np.ndarray] = {}
+    for name in ("exp_avg", "exp_avg_sq"):
+        parts = old_layout(plain, {p: state[name] for p, state in cast(dict[nn.Parameter, Any], adam.state).items()})
+        parts = parts if decay else (np.concatenate(parts),)  # type: ignore[assignment]
+        arrays |= {f"{index}.{name}": part for index, part in enumerate(parts)}
+        arrays |= {f"{index}.step": np.array(4, np.float32) for index in range(len(parts))}
+    net = q_network()
+    net.load_state_dict(plain.state_dict())
+    update = UpdateStep(net, options(name="adam", lr=0.01, weight_decay=decay), total_updates=9, precision=PLAIN)
+    update.load(arrays, {"updates": 4, "skipped": 0, "scaler": {}})
+    learn(data[4:])
+    gradients = Autograd(lambda batch: Loss(loss(net, batch), {}), PLAIN, CPU)
+    for batch in data[4:]:
+        update([Part(batch, 1.0)], gradients)
+    for (name, p), q in zip(net.named_parameters(), plain.parameters(), strict=True):
+        assert torch.equal(p, q), name

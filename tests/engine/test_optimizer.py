@@ -1,4 +1,5 @@
-"""Optimisers: every option reaches torch, flat equals ordinary bit for bit, state travels as arrays."""
+"""Optimisers: every option reaches torch, flat equals ordinary bit for bit, state travels as arrays. Muon's are in
+test_muon.py."""
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ import pytest
 import torch
 
 from rlseq.engine.config import OptimOptions
-from rlseq.engine.optimizer import OPTIMIZERS
 from rlseq.engine.update import Part
 from tests.engine.test_update import batches, loss_of, network, options, step_of
 
@@ -25,7 +25,7 @@ TORCH: dict[str, Callable[[Groups, OptimOptions], torch.optim.Optimizer]] = {
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", TORCH)
 def test_flat_equals_torch_on_ordinary_parameters_bit_for_bit(name: str, decay: float) -> None:
     flat, plain = network(), network()
     chosen = options(name=name, lr=0.01, beta1=0.8, beta2=0.95, eps=1e-5, weight_decay=decay, schedule="linear")

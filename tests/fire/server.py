@@ -79,7 +79,7 @@ def obey_permissions() -> None:
 
 def child(request: dict[str, Any], out: int, err: int) -> NoReturn:
     """One command, in a fork."""
-    from rlseq import training
+    from rlseq import trained
     from rlseq.cli import main
     from rlseq.dqn.train import DqnTrainer
 

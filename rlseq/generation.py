@@ -1,0 +1,152 @@
+"""A sequence model made to write or to be scored, for `rlseq generate` and `rlseq eval`.
+
+torch is needed only where a run's network is asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rlseq.errors import RlseqError, UsageError
+from rlseq.locate import Located
+from rlseq.sequence import SequenceSpec, Tokenizer
+
+if TYPE_CHECKING:
+    from rlseq.player.generate import Stepper
+
+LINE_BREAK = "\n"
+EVALUATION_TOKENS = 16_384  # at once
+
+
+class Wish(NamedTuple):
+    """What is to be written; see `rlseq.pipeline.generate`."""
+
+    prompt: str | None
+    tokens: int
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    seed: int
+
+
+def write(found: Located, wish: Wish, checkpoint: str | None, on_text: Callable[[str], None] | None) -> dict[str, Any]:
+    """Write on from a prompt; see `rlseq.pipeline.generate`."""
+    from rlseq.player.generate import generate
+    from rlseq.player.sampling import Sampling
+
+    if wish.tokens < 0:
+        raise UsageError(f"tokens = {wish.tokens}: give 0 or more.")
+    sampling = Sampling(wish.temperature, wish.top_k, wish.top_p)
+    stepper = _stepper(found, checkpoint)
+    tokenizer = _tokenizer(stepper.spec, found)
+    prompt = _default_prompt(tokenizer) if wish.prompt is None else wish.prompt
+    tokens = tokenizer.encode(prompt)
+    if not len(tokens):
+        raise UsageError("the prompt is empty: give at least one character, or leave --prompt out.")
+    stream, made, texts = tokenizer.stream(), 0, []
+    if on_text is not None:
+        on_text(prompt)
+    started = time.perf_counter()
+    for token in generate(stepper, tokens, wish.tokens, sampling, np.random.default_rng(wish.seed)):
+        made += 1
+        texts.append(stream(token))
+        if on_text is not None:
+            on_text(texts[-1])
+    seconds = max(1e-9, time.perf_counter() - started)
+    return {
+        "prompt": prompt,
+        "text": "".join(texts),
+        "tokens": made,
+        "tokens_per_second": made / seconds,
+        "temperature": wish.temperature,
+        "top_k": wish.top_k,
+        "top_p": wish.top_p,
+        "seed": wish.seed,
+        "path": str(found.path),
+    }
+
+
+def _stepper(found: Located, checkpoint: str | None) -> Stepper:
+    if checkpoint is None:
+        from rlseq.player.sequence import load_sequence
+
+        if found.run is not None:
+            from rlseq.resolve import read_sequence_options
+
+            read_sequence_options(found.run)  # refuses a policy's run
+        return load_sequence(found.policy_file())
+    if found.run is None:
+        raise UsageError(f"--checkpoint {checkpoint}: {found.name} is one exported model; only a run has checkpoints.")
+    from rlseq.nets.stepper import TorchSequence
+    from rlseq.seq.model import sequence_spec
+    from rlseq.trained_sequence import open_sequence
+
+    opened = open_sequence(found.run, checkpoint=checkpoint)
+    return TorchSequence(opened.net, sequence_spec(opened.net, opened.task, opened.options))
+
+
+def _tokenizer(spec: SequenceSpec, found: Located) -> Tokenizer:
+    if spec.tokenizer is None:
+        raise RlseqError(f"{found.name} was trained on the task {spec.task}, which has no text to generate.")
+    return spec.tokenizer
+
+
+def _default_prompt(tokenizer: Tokenizer) -> str:
+    known = tokenizer.unit == "byte" or LINE_BREAK in tokenizer.characters
+    return LINE_BREAK if known else tokenizer.characters[0]
+
+
+def evaluate_sequence(found: Located, checkpoint: str, data: str | None) -> dict[str, Any]:
+    """The task's metrics on the whole validation split: of a run with its network, of a file with ONNX Runtime."""
+    if found.run is not None:
+        from rlseq.trained_sequence import open_sequence, score_sequence
+
+        opened = open_sequence(found.run, checkpoint=checkpoint, data=data)
+        return {**score_sequence(opened.net, opened.task, opened.options), "data": opened.task.description}
+    if checkpoint != "best":
+        raise UsageError(f"--checkpoint {checkpoint}: {found.name} is one exported model; only a run has checkpoints.")
+    return _evaluate_file(found.path, data)
+
+
+def _evaluate_file(path: Path, data: str | None) -> dict[str, Any]:
+    from rlseq.player.generate import generate
+    from rlseq.player.sampling import Sampling
+    from rlseq.player.sequence import load_sequence
+    from rlseq.seq.config import SeqOptions
+    from rlseq.seq.tasks.table import TASKS
+
+    model = load_sequence(path)
+    spec = model.spec
+    task = TASKS[spec.task](SeqOptions(data=data, context=spec.context, unit=_unit(spec)))
+    if task.tokenizer != spec.tokenizer:
+        raise UsageError(
+            f"{task.description} has other characters than the data of {path}: give the data that it was trained on, "
+            "--data PATH"
+        )
+    total, count = 0.0, 0
+    for batch in task.validation(max(1, EVALUATION_TOKENS // spec.context), None):
+        logits_BTV = model.step(batch.inputs, model.initial_state(len(batch.inputs)))[0]
+        loss_BT = _cross_entropy(logits_BTV, batch.targets)
+        mask = np.ones_like(loss_BT, np.bool_) if batch.mask is None else batch.mask
+        total, count = total + float(loss_BT[mask].sum(dtype=np.float64)), count + int(mask.sum())
+    tokenizer = task.tokenizer
+    assert tokenizer is not None
+    prompt = tokenizer.encode(task.prompt())
+    made = list(generate(model, prompt, 300, Sampling(), np.random.default_rng(0)))
+    sample = task.prompt() + tokenizer.decode(np.array(made, np.int64))
+    return {**task.metrics_of(total, count, sample), "tokens": count, "sample": sample, "data": task.description}
+
+
+def _unit(spec: SequenceSpec) -> Any:
+    return "auto" if spec.tokenizer is None else spec.tokenizer.unit
+
+
+def _cross_entropy(logits_BTV: np.ndarray, targets_BT: np.ndarray) -> np.ndarray:
+    top = logits_BTV.max(axis=-1, keepdims=True)
+    total_BT = np.log(np.exp(logits_BTV - top).sum(axis=-1)) + top[..., 0]
+    return total_BT - np.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]

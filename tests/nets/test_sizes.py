@@ -1,0 +1,114 @@
+"""Sizes by name, and what they are said to cost against what is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from rlseq.errors import UsageError
+from rlseq.nets.config import SequenceNetOptions
+from rlseq.nets.network import NetInput, num_parameters
+from rlseq.nets.sequence import SequenceNetwork
+from rlseq.nets.sizes import SIZES, Dimensions, dimensions, kept_numbers, parameters, training_bytes
+
+VOCABULARY, CONTEXT, ROWS = 65, 32, 4
+
+
+def saved_bytes(net: SequenceNetwork) -> int:
+    """Bytes that forward and loss keep for the backward pass, without the weights."""
+    weights = {parameter.untyped_storage().data_ptr() for parameter in net.parameters()}
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            storages[storage.data_ptr()] = storage
+        return tensor
+
+    tokens_BT = torch.randint(VOCABULARY, (ROWS, CONTEXT))
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        logits_BTV = net(NetInput((tokens_BT,)))[0]
+        loss = F.cross_entropy(logits_BTV.flatten(0, 1), tokens_BT.flatten())
+    count = sum(storage.nbytes() for storage in storages.values())
+    assert loss.requires_grad
+    return count
+
+
+def test_the_names_mean_these_dimensions() -> None:
+    assert dimensions(SequenceNetOptions(size="small")) == Dimensions(4, 4, 256, 1024)
+    assert dimensions(SequenceNetOptions(size="base")) == Dimensions(6, 6, 384, 1536)
+    given = SequenceNetOptions(size="small", layers=3, heads=8, width=128, mlp_width=100)
+    assert dimensions(given) == Dimensions(3, 8, 128, 100)
+    assert dimensions(SequenceNetOptions(width=128)).mlp_width == 512
+    assert dimensions(SequenceNetOptions(core="gru", size="tiny", layers=5)) == Dimensions(5, 0, 96, 0)
+
+
+@pytest.mark.parametrize("core", sorted(SIZES))
+def test_a_name_costs_about_as_much_whatever_the_core(core: Any) -> None:
+    millions = [
+        parameters(SequenceNetOptions(core=core, size=size), VOCABULARY) / 1e6 for size in ("tiny", "small", "base")
+    ]
+    assert millions == pytest.approx([0.11, 3.2, 10.3], rel=0.15)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"tied": True},
+        {"activation": "swiglu"},
+        {"mlp_width": 40},
+        {"core": "lstm"},
+        {"core": "gru", "layers": 3},
+        {"core": "lstm", "layers": 1, "tied": True},
+    ],
+)
+def test_parameters_are_counted_without_building(options: dict[str, Any]) -> None:
+    chosen = SequenceNetOptions(**{"size": "tiny", **options})
+    assert parameters(chosen, VOCABULARY) == num_parameters(SequenceNetwork(VOCABULARY, chosen, CONTEXT))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"qk_norm": False, "layers": 5},
+        {"activation": "gelu", "dropout": 0.1},
+        {"activation": "relu"},
+        {"activation": "swiglu", "window": 8},
+        {"core": "lstm"},
+        {"core": "gru", "dropout": 0.1},
+    ],
+)
+def test_the_estimate_of_memory_is_what_is_kept(options: dict[str, Any]) -> None:
+    chosen = SequenceNetOptions(**{"size": "tiny", **options})
+    net = SequenceNetwork(VOCABULARY, chosen, CONTEXT).train()
+    estimate = 4 * ROWS * CONTEXT * kept_numbers(chosen, VOCABULARY)
+    assert saved_bytes(net) == pytest.approx(estimate, rel=0.25)
+    weights = 16 * num_parameters(net)  # themselves, gradients, two moments
+    assert training_bytes(chosen, VOCABULARY, CONTEXT, ROWS) == weights + estimate
+
+
+def test_checkpointing_is_estimated_to_keep_less() -> None:
+    plain, spared = (
+        kept_numbers(SequenceNetOptions(layers=12, checkpoint_activations=on), VOCABULARY) for on in (False, True)
+    )
+    assert spared < plain / 5
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"width": 130, "heads": 4}, r"net\.width = 130 .* net\.heads = 4; set net\.width=136"),
+        ({"width": 60, "heads": 4}, r"heads of 15 numbers.*set net\.width=64"),
+        ({"core": "lstm", "heads": 4}, r"net\.heads = 4 means nothing for net\.core = lstm"),
+        ({"core": "gru", "window": 4}, r"net\.window = 4 .* net\.core=gpt"),
+        ({"core": "gru", "checkpoint_activations": True}, r"net\.checkpoint_activations = True"),
+    ],
+)
+def test_what_does_not_fit_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        dimensions(SequenceNetOptions(**options))

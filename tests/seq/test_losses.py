@@ -1,0 +1,188 @@
+"""Losses by hand, and what is refused as a loss."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlseq.errors import UsageError
+from rlseq.seq.losses import LOSSES, elementwise, masked_mean
+
+LOGITS_BTV = torch.tensor([[[0.0, math.log(3)], [0.0, 0.0]], [[math.log(7), 0.0], [0.0, 0.0]]])
+TARGETS_BT = torch.tensor([[1, 0], [1, 1]])
+
+OWN = """
+import torch
+import torch.nn.functional as F
+
+def good(logits, targets):
+    log_p = logits.log_softmax(-1)
+    return -log_p.gather(-1, targets[..., None])[..., 0]
+
+def noisy(logits, targets):
+    return good(F.dropout(logits, 0.5), targets)
+
+def in_place(logits, targets):
+    return good(logits.mul_(2), targets)
+
+def with_default(logits, targets, power=2.0):
+    return good(logits, targets) ** power
+
+class Weighted:
+    def __call__(self, logits, targets):
+        weight = torch.arange(11.0)
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), weight, reduction="none").view(targets.shape)
+
+weighted = Weighted()
+not_a_function = 3
+
+def one(logits): return logits
+def three(logits, targets, mask): return good(logits, targets)
+def keywords(*, logits, targets): return good(logits, targets)
+def mean(logits, targets): return good(logits, targets).mean()
+def flat(logits, targets): return good(logits, targets).flatten()
+def per_logit(logits, targets): return logits
+def a_list(logits, targets): return good(logits, targets).tolist()
+def numbers(logits, targets): return (logits.argmax(-1) != targets).long()
+def errors(logits, targets): return (logits.argmax(-1) != targets).float()
+def detached(logits, targets): return good(logits.detach(), targets)
+def other_leaf(logits, targets): return torch.ones(2, 3, requires_grad=True) * 1
+def constant(logits, targets): return logits.sum(-1) * 0
+def not_finite(logits, targets): return good(logits, targets) / 0
+def no_gradient_value(logits, targets): return (logits - logits.detach()).abs().sqrt().sum(-1)
+def raises(logits, targets): return F.cross_entropy(logits, targets, reduction="none")
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a module `own_losses` that only this test knows."""
+    (tmp_path / "own_losses.py").write_text(OWN)
+    (tmp_path / "broken_losses.py").write_text("import sys\nsys.exit('stopped')\n")
+    (tmp_path / "needy_losses.py").write_text("import nowhere_to_be_found\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("own_losses", "broken_losses", "needy_losses"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return tmp_path
+
+
+def test_cross_entropy_by_hand() -> None:
+    loss_BT = elementwise("cross_entropy", 0.0)(LOGITS_BTV, TARGETS_BT)
+    wanted = [[math.log(4 / 3), math.log(2)], [math.log(8), math.log(2)]]
+    torch.testing.assert_close(loss_BT, torch.tensor(wanted))
+
+
+def test_label_smoothing_by_hand() -> None:
+    loss_BT = elementwise("cross_entropy", 0.2)(LOGITS_BTV, TARGETS_BT)
+    # 0.9 on the right one of two tokens, 0.1 on the other
+    wanted = [
+        [0.9 * math.log(4 / 3) + 0.1 * math.log(4), math.log(2)],
+        [0.9 * math.log(8) + 0.1 * math.log(8 / 7), math.log(2)],
+    ]
+    torch.testing.assert_close(loss_BT, torch.tensor(wanted))
+
+
+def test_every_loss_of_the_table_is_by_token_and_has_a_gradient() -> None:
+    logits_BTV = torch.randn(3, 4, 6, requires_grad=True)
+    for name in LOSSES:
+        loss_BT = elementwise(name, 0.0)(logits_BTV, torch.zeros(3, 4, dtype=torch.long))
+        assert loss_BT.shape == (3, 4)
+        (gradient,) = torch.autograd.grad(loss_BT[1, 2], logits_BTV)
+        assert gradient[1, 2].any() and gradient.count_nonzero() == gradient[1, 2].count_nonzero()
+
+
+def test_the_mean_is_of_the_tokens_that_count() -> None:
+    loss_BT = torch.tensor([[1.0, 2.0, math.nan], [4.0, math.inf, 8.0]], requires_grad=True)
+    mask_BT = torch.tensor([[True, True, False], [True, False, False]])
+    mean = masked_mean(loss_BT, mask_BT)
+    assert mean.item() == pytest.approx(7 / 3)
+    mean.backward()
+    torch.testing.assert_close(loss_BT.grad, mask_BT / 3)
+    assert masked_mean(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), None).item() == 3.0
+
+
+def test_where_nothing_counts_the_mean_is_nought_without_gradient() -> None:
+    logits_BTV = torch.randn(1, 2, 3, requires_grad=True)
+    loss_BT = elementwise("cross_entropy", 0.0)(logits_BTV, torch.zeros(1, 2, dtype=torch.long))
+    mean = masked_mean(loss_BT, torch.zeros(1, 2, dtype=torch.bool))
+    mean.backward()
+    assert mean.item() == 0.0
+    assert logits_BTV.grad is not None and not logits_BTV.grad.any()
+
+
+@pytest.mark.parametrize("function", ["good", "in_place"])
+def test_a_function_of_one_s_own(here: Path, function: str) -> None:
+    loss = elementwise(f"own_losses:{function}", 0.0)
+    factor = 2 if function == "in_place" else 1
+    wanted = elementwise("cross_entropy", 0.0)(LOGITS_BTV * factor, TARGETS_BT)
+    torch.testing.assert_close(loss(LOGITS_BTV.clone(), TARGETS_BT), wanted)
+
+
+def test_a_class_s_instance_and_a_parameter_with_a_default_will_do(here: Path) -> None:
+    elementwise("own_losses:with_default", 0.0)
+    elementwise("own_losses:weighted", 0.0, vocabulary=11)
+    with pytest.raises(UsageError, match="own_losses:weighted raised RuntimeError"):
+        elementwise("own_losses:weighted", 0.0, vocabulary=7)
+
+
+def test_the_trial_leaves_the_random_stream(here: Path) -> None:
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    elementwise("own_losses:noisy", 0.0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+TAKES = r"a loss takes \(logits \[B, T, V\], targets \[B, T\]\) and gives the loss of each token"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("crossentropy", r"seq.loss = 'crossentropy' is not known: .*Did you mean cross_entropy\?"),
+        ("", r"seq.loss = '' is not known: it must be cross_entropy, or package.module:function"),
+        (":", r"seq.loss = ':': write package.module:function"),
+        ("own_losses:", r"write package.module:function"),
+        ("own_losses:a.b", r"write package.module:function"),
+        ("own losses:good", r"write package.module:function"),
+        (".own_losses:good", r"write package.module:function"),
+        ("no_such:good", r"there is no module no_such in /"),
+        ("own_losses.sub:good", r"there is no module own_losses.sub in /"),
+        ("needy_losses:good", r"it needs nowhere_to_be_found, which is not installed"),
+        ("broken_losses:good", r"importing broken_losses raised SystemExit: stopped"),
+        ("own_losses:god", r"own_losses has nothing called god. Did you mean good"),
+        ("own_losses:not_a_function", r"is of type int: it must be a function"),
+        ("own_losses:one", r"own_losses:one\(logits\): too many positional arguments; " + TAKES),
+        ("own_losses:three", r"own_losses:three\(logits, targets, mask\): missing a required argument: 'mask'"),
+        ("own_losses:keywords", r"own_losses:keywords\(\*, logits, targets\): too many positional arguments"),
+        ("own_losses:mean", r"gave shape \[\] for targets \[2, 3\] \(do not take the mean yourself.*" + TAKES),
+        ("own_losses:flat", r"gave shape \[6\] for targets \[2, 3\]; " + TAKES),
+        ("own_losses:per_logit", r"gave shape \[2, 3, 5\] for targets \[2, 3\]"),
+        ("own_losses:a_list", r"gave list; " + TAKES),
+        ("own_losses:numbers", r"gave a tensor of torch.int64"),
+        ("own_losses:errors", r"has no gradient by the logits, so nothing can be learnt from it"),
+        ("own_losses:detached", r"has no gradient by the logits"),
+        ("own_losses:other_leaf", r"has no gradient by the logits"),
+        ("own_losses:constant", r"has no gradient by the logits"),
+        ("own_losses:not_finite", r"own_losses:not_finite, or its gradient, is not finite"),
+        ("own_losses:no_gradient_value", r"is not finite"),
+        (
+            "own_losses:raises",
+            r"raised \w+: .*in a trial call with logits \[2, 3, 5\] and targets \[2, 3\]\); " + TAKES,
+        ),
+        ("torch.nn:CrossEntropyLoss", r"torch.nn:CrossEntropyLoss (gave|raised)"),
+    ],
+)
+def test_what_is_no_loss_is_refused(here: Path, name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        elementwise(name, 0.0)
+    assert name in str(caught.value)
+
+
+def test_smoothing_does_not_reach_a_function_of_one_s_own(here: Path) -> None:
+    with pytest.raises(UsageError, match=r"seq.label_smoothing = 0.1 is for cross_entropy; the loss own_losses:good"):
+        elementwise("own_losses:good", 0.1)
