@@ -140,8 +140,8 @@ def report_rows(report: Mapping[str, Any]) -> dict[str, str]:
         if one["peer"] is not None:
             rows[f"{name}: {one['peer']['name']}"] = _side(one["peer"], one["unit"])
             low, high = (number(value) for value in one["spread"])
-            how = "times less" if "bytes" in one["ours"] else "times as fast"
-            rows[f"{name}: ratio"] = f"{number(one['ratio'])} {how} ({low} to {high} in pairs)"
+            how = "times less" if "bytes" in one["ours"] else f"times as fast ({low} to {high} in pairs)"
+            rows[f"{name}: ratio"] = f"{number(one['ratio'])} {how}"
         if "overhead" in one:
             rows[f"{name}: overhead"] = f"{100 * one['overhead']:.1f} % more time a step"
         if "split" in one["ours"]:
