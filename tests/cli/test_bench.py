@@ -38,6 +38,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return {"measurements": {"single": one, "overhead": {**one, "overhead": 0.125}}}
 
     monkeypatch.setitem(BENCHES, "dqn", bench_dqn)
+
     def bench_seq(tell: Any, *, repeats: int, data: str | None = None, part: int | None = None) -> dict[str, Any]:
         made.append({"repeats": repeats, "data": data, "part": part})
         runs = measurement("command", [Timing(20.0, 1)], [Timing(60.0, 1)], {"name": "them"}, "runs")
