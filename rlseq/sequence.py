@@ -140,7 +140,7 @@ def decode_sequence_spec(text: str | bytes, where: str) -> SequenceSpec:
             )
         spec = msgspec.json.decode(text, type=SequenceSpec)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise CorruptFile(f"{where} holds a damaged description of a sequence model: {error}.") from None
+        raise CorruptFile(f"{where} holds a damaged description of a sequence model: {str(error)[:300]}.") from None
     names = [leaf.name for leaf in spec.state]
     axes = {axis for leaf in spec.state for axis in leaf.shape}
     sound = (

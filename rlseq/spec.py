@@ -171,7 +171,7 @@ def decode_spec(text: str | bytes, where: str) -> PolicySpec:
             )
         return msgspec.json.decode(text, type=PolicySpec)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise CorruptFile(f"{where} holds a damaged policy description: {error}.") from None
+        raise CorruptFile(f"{where} holds a damaged policy description: {str(error)[:300]}.") from None
 
 
 class _Version(msgspec.Struct):

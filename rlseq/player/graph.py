@@ -185,6 +185,7 @@ def check_signature(
 
 
 def _mismatch(file: OnnxFile, described: str, found: str) -> CorruptFile:
+    described, found = (text if len(text) <= 400 else f"{text[:400]}..." for text in (described, found))
     return CorruptFile(f"{file.path}: its description promises {described}, its graph has {found}. Export it again.")
 
 

@@ -68,6 +68,6 @@ def choose(logits_V: np.ndarray, sampling: Sampling, rng: np.random.Generator) -
     weights_K = np.exp(scaled_V[order_K])
     sums_K = weights_K.cumsum()
     count = int(np.searchsorted(sums_K, sums_K[-1] * (1.0 if sampling.top_p is None else sampling.top_p))) + 1
-    # The first place where the sum exceeds the draw has a weight above 0; rounding may put the draw on the sum itself.
+    # A draw is below the whole sum, rounded too; the first place whose sum exceeds it has a weight above 0.
     place = int(np.searchsorted(sums_K[:count], rng.random() * sums_K[count - 1], side="right"))
-    return int(order_K[min(place, count - 1)])
+    return int(order_K[place])

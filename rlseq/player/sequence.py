@@ -70,7 +70,7 @@ class OnnxSequence:
         for leaf, value in zip(self.spec.state, after, strict=True):
             if not self._fits(leaf, value, batch):
                 raise CorruptFile(
-                    f"{self.path}: {leaf.output} came out as {value.dtype} {value.shape}; its description says "
+                    f"{self.path}: {leaf.output[:80]} came out as {value.dtype} {value.shape}; its description says "
                     f"{leaf.dtype} {leaf.shape}, window {self.spec.window}. Export it again."
                 )
         return logits_BTV, tuple(after)

@@ -63,6 +63,8 @@ def _retype(rng: Rng, model: onnx.ModelProto) -> None:
 def _reshape(rng: Rng, model: onnx.ModelProto) -> None:
     ports = [*model.graph.input, *model.graph.output]
     axes = ports[int(rng.integers(len(ports)))].type.tensor_type.shape.dim
+    if not axes:  # a number that is no array gets an axis
+        axes.add()
     axes[int(rng.integers(len(axes)))].dim_value = int(rng.choice([-5, 0, 1, 3, 2**40]))
 
 

@@ -223,3 +223,17 @@ def test_a_graph_that_fails_is_explained(tmp_path: Path) -> None:
     opened = load_sequence(save_counting(tmp_path / "model.onnx", model))
     with pytest.raises(CorruptFile, match=r"model\.onnx: ONNX Runtime could not run the graph: .*Gather"):
         opened.step(np.array([[0]]), opened.initial_state(1))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": (msgspec.structs.replace(STATE[0], name="x" * 10_000), *STATE[1:])},
+        {"state": (msgspec.structs.replace(STATE[0], output="x" * 10_000), *STATE[1:])},
+        {"tokenizer": Tokenizer(unit="x" * 10_000)},  # type: ignore[arg-type]
+    ],
+)
+def test_a_message_stays_readable_whatever_stands_in_the_file(changes: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(CorruptFile, match=r"model\.onnx") as caught:
+        load_sequence(save_counting(tmp_path / "model.onnx", **changes))
+    assert len(str(caught.value)) < 1_000 + len(str(tmp_path))
