@@ -45,21 +45,24 @@ def _product(x_BTHK: Tensor, turn: Tensor) -> Tensor:
 
 
 class _NormedAndTurned(torch.autograd.Function):
+    """Turned first, which changes no norm: then only the output is kept, as attention keeps it anyway."""
+
     @staticmethod
     def forward(ctx: Any, x_BTHK: Tensor, turn: Tensor) -> Tensor:
-        x = x_BTHK.float()
-        size = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        scale = (size.square() / x.shape[-1] + EPSILON).rsqrt()
-        normed = x * scale
-        ctx.save_for_backward(normed, scale, turn)
-        return _product(normed, turn).to(x_BTHK.dtype)
+        y = _product(x_BTHK.float(), turn)
+        size = torch.linalg.vector_norm(y, dim=-1, keepdim=True)
+        scale = (size.square() / y.shape[-1] + EPSILON).rsqrt()
+        y = y.mul_(scale).to(x_BTHK.dtype)
+        ctx.save_for_backward(y, scale, turn)
+        return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        normed, scale, turn = ctx.saved_tensors
-        back = _product(grad.float().contiguous(), turn.conj())
-        along = (back * normed).mean(-1, keepdim=True)
-        return torch.addcmul(back, normed, along, value=-1.0).mul_(scale).to(grad.dtype), None
+        y, scale, turn = ctx.saved_tensors
+        across, y = grad.float(), y.float()
+        along = (across * y).mean(-1, keepdim=True)
+        back = torch.addcmul(across, y, along, value=-1.0).mul_(scale).contiguous()
+        return _product(back, turn.conj()).to(grad.dtype), None
 
 
 class _SquaredRelu(torch.autograd.Function):

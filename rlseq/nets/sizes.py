@@ -107,7 +107,7 @@ def kept_numbers(options: SequenceNetOptions, vocabulary: int) -> int:
     ends = (2 + dropped) * width + 3 * vocabulary
     if options.core != "gpt":
         return ends + (layers * RECURRENT_KEPT[options.core] + dropped) * width
-    block = (10 + 2 * options.qk_norm + 2 * dropped) * width + MLP_KEPT[options.activation] * mlp_width
+    block = (10 + 2 * dropped) * width + MLP_KEPT[options.activation] * mlp_width
     if options.checkpoint_activations:
         return ends + layers * width + block  # one block at a time is computed again
     return ends + layers * block

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -162,3 +163,20 @@ def test_argmax_of_negative_values_and_ties() -> None:
     action, q = ort.InferenceSession(model.SerializeToString()).run(None, {"obs": np.zeros((5, 1), np.float32)})
     np.testing.assert_array_equal(action, [1] * 5)
     np.testing.assert_array_equal(q[0], [-9, -2, -3, -2])
+
+
+@pytest.mark.parametrize("operator", [torch.ops.aten.lstm.input, torch.ops.aten.gru.input])
+def test_kernels_looked_up_before_are_forgotten(monkeypatch: pytest.MonkeyPatch, operator: Any) -> None:
+    """torch 2.13 would take them instead of those that it lends a recurrent layer for the export."""
+    seen = []
+
+    def export(*_: object, **__: object) -> None:
+        seen.append(dict(operator._dispatch_cache))
+        operator._dispatch_cache["lent"] = None
+        raise ValueError("far enough")
+
+    operator._dispatch_cache["stale"] = None
+    monkeypatch.setattr(torch.onnx, "export", export)
+    with pytest.raises(RlseqError, match="far enough"):
+        build_graph(network(), SPEC)
+    assert seen == [{}] and operator._dispatch_cache == {}

@@ -98,6 +98,22 @@ def wrong_once_the_window_is_full(
     return logits, after
 
 
+def wrong_from_a_full_state_only(
+    tokens: np.ndarray, state: Arrays, logits: np.ndarray, after: Arrays
+) -> tuple[np.ndarray, Arrays]:
+    if tokens.shape[1] == 3:  # in one of the comparisons only
+        logits += 1
+    return logits, after
+
+
+def wrong_at_the_beginning_only(
+    tokens: np.ndarray, state: Arrays, logits: np.ndarray, after: Arrays
+) -> tuple[np.ndarray, Arrays]:
+    if tokens.shape == (3, 5) and state[-1] == 0:
+        logits += 1
+    return logits, after
+
+
 @pytest.mark.parametrize(
     ("core", "change"),
     [
@@ -106,6 +122,8 @@ def wrong_once_the_window_is_full(
         ("gpt", a_token_too_few_remembered),
         ("gpt", a_position_that_stands_still),
         ("gpt", wrong_once_the_window_is_full),
+        ("gpt", wrong_from_a_full_state_only),
+        ("gpt", wrong_at_the_beginning_only),
     ],
 )
 def test_a_wrong_graph_is_found(core: str, change: Change) -> None:
