@@ -11,49 +11,67 @@ import msgspec
 
 from rlseq.checkpoints import read_manifest
 from rlseq.config import differences, value_at
-from rlseq.curves import RETURN, Curve, curve_of, over_seeds
-from rlseq.dqn.config import DqnTraining
+from rlseq.curves import Curve, curve_of, over_seeds
 from rlseq.errors import UsageError
 from rlseq.intervals import estimate
 from rlseq.locate import locate
 from rlseq.plots import Series, check_picture, draw_curves
-from rlseq.resolve import read_policy_options
-from rlseq.runs import Run
+from rlseq.resolve import Training, read_options
+from rlseq.runs import Run, words_of
+from rlseq.scores import Metric, best_of, metrics_of
+from rlseq.seq.config import SeqTraining
 
-OF_A_SEED = ("run.seed", "run.name")  # what may differ within a group
+# What may differ within a group; that the data are the same is known by their content.
+OF_A_SEED = ("run.seed", "run.name", "seq.data")
 
 
 class Member(NamedTuple):
     """A run that is compared.
 
     Attributes:
-        facts: seed, status, scores: what `--json` says of it; what an unfinished run does not have is None.
         origin: how its first weights came to be, as JSON; `[]` for a run from scratch.
+        data_sha256: of a sequence model's data; None for a policy.
+        facts: seed, status, scores: what `--json` says of it; what an unfinished run does not have is None.
     """
 
     run: Run
     algorithm: str
-    options: DqnTraining
+    options: Training
     recipe: str | None
     origin: str
+    data_sha256: str | None
     curve: Curve
     facts: dict[str, Any]
 
+    @property
+    def learnt(self) -> str:
+        """Environment or task."""
+        return self.options.seq.task if isinstance(self.options, SeqTraining) else self.options.env.id
 
-def compare(paths: Sequence[str | Path], *, tag: str = RETURN, out: str | Path | None = None) -> dict[str, Any]:
+    @property
+    def measured_on(self) -> tuple[object, ...]:
+        """What must be the same for two scores to compare."""
+        if isinstance(self.options, SeqTraining):
+            return self.learnt, self.data_sha256, self.options.seq.unit, self.options.seq.validation
+        return (self.learnt,)
+
+
+def compare(paths: Sequence[str | Path], *, tag: str | None = None, out: str | Path | None = None) -> dict[str, Any]:
     """Compare runs; those whose options differ only in seed and name are one group.
 
     Args:
         paths: run folders or names.
-        tag: the curve, by its TensorBoard name.
+        tag: the curve, by its TensorBoard name; None: the evaluations of what the runs are judged by.
         out: a .png or .svg file to draw the curves into; None: no picture.
 
     Returns:
-        JSON data: `tag`, `picture`, `warnings`, and `groups`, each with its `label`, what its score over the finished
-        runs is, its `curve` at the steps that all its runs have, and its `runs`.
+        JSON data: `metric` (the score: see `rlseq.scores.Metric`), `tag`, `picture`, `warnings`, and `groups`, each
+        with its `label`, what its score over the finished runs is (the mean under the metric's key), its `curve` at the
+        steps that all its runs have, and its `runs`.
 
     Raises:
-        UsageError: no run, a PATH that is none, an unknown tag, a picture's name of another kind.
+        UsageError: no run, a PATH that is none, runs that are judged by different numbers, an unknown tag, a picture's
+            name of another kind.
         RlseqError: a run without evaluations, or with damaged files.
     """
     if not paths:
@@ -61,21 +79,22 @@ def compare(paths: Sequence[str | Path], *, tag: str = RETURN, out: str | Path |
     if out is not None:
         check_picture(Path(out))
     runs, warnings = _runs(paths)
-    groups = _grouped([_member(run, tag) for run in runs])
+    metric = _common_metric(runs)
+    tag = tag or metric.curve
+    groups = _grouped([_member(run, tag, metric) for run in runs])
     labels = _labels(groups)
-    envs = list(dict.fromkeys(group[0].options.env.id for group in groups))
-    if len(envs) > 1:
-        warnings.append(
-            f"the runs are of different environments ({', '.join(envs)}): their returns are not comparable."
-        )
-    rows = [_row(label, group, _varying(groups)) for label, group in zip(labels, groups, strict=True)]
+    warnings += _incomparable(groups)
+    rows = [_row(label, group, _varying(groups), metric) for label, group in zip(labels, groups, strict=True)]
     if out is not None:
         series = [
             Series(f"{label} ({_count(row)})", [member.curve for member in group])
             for label, row, group in zip(labels, rows, groups, strict=True)
         ]
-        draw_curves(Path(out), series, title=f"{', '.join(envs)}: mean and range over runs", tag=tag)
-    return {"tag": tag, "picture": None if out is None else str(out), "warnings": warnings, "groups": rows}
+        learnt = ", ".join(dict.fromkeys(group[0].learnt for group in groups))
+        steps = words_of(groups[0][0].algorithm).steps
+        draw_curves(Path(out), series, title=f"{learnt}: mean and range over runs", tag=tag, steps=steps)
+    picture = None if out is None else str(out)
+    return {"metric": metric._asdict(), "tag": tag, "picture": picture, "warnings": warnings, "groups": rows}
 
 
 def _runs(paths: Sequence[str | Path]) -> tuple[list[Run], list[str]]:
@@ -85,7 +104,7 @@ def _runs(paths: Sequence[str | Path]) -> tuple[list[Run], list[str]]:
     for path in paths:
         located = locate(path)
         if located.run is None:
-            what = "a shipped agent" if located.kind == "agent" else "an exported policy"
+            what = "a shipped agent" if located.kind == "agent" else "an exported file"
             raise UsageError(
                 f"{path} is {what}, which has no curves; rlseq compare takes runs. `rlseq list runs` lists them, and "
                 f"`rlseq eval {path}` scores it."
@@ -97,28 +116,45 @@ def _runs(paths: Sequence[str | Path]) -> tuple[list[Run], list[str]]:
     return list(found.values()), warnings
 
 
-def _member(run: Run, tag: str) -> Member:
-    algorithm, options = run.config()["algorithm"], read_policy_options(run)
+def _common_metric(runs: Sequence[Run]) -> Metric:
+    """What all runs are judged by.
+
+    Raises:
+        UsageError: not by the same.
+    """
+    first, *others = [(run, metrics_of(read_options(run)[1])[0]) for run in runs]
+    for other in others:
+        if other[1] != first[1]:
+            judged = " and ".join(f"{run.path} by its {metric.words}" for run, metric in (first, other))
+            raise UsageError(f"{judged} cannot be compared: these are different things. Compare each kind by itself.")
+    return first[1]
+
+
+def _member(run: Run, tag: str, metric: Metric) -> Member:
+    algorithm, options = read_options(run)
     curve, summary = curve_of(run, tag), run.summary()
     facts: dict[str, Any] = {"run": str(run.path), "seed": options.run.seed, "status": run.status()}
     if summary is not None:
-        keys = ("mean_return", "best_evaluation", "training_seconds", "steps", "updates")
+        keys = (metric.key, "best_evaluation", "training_seconds", "steps", "updates")
         facts |= {key: summary.get(key) for key in keys}
     else:
-        facts |= {"mean_return": None, **_unfinished(run)}
-    origin = [{k: v for k, v in step.items() if k not in ("run", "seed", "rlseq_version")} for step in run.lineage()]
+        facts |= {metric.key: None, **_unfinished(run, metric)}
+    if isinstance(options, SeqTraining) and options.eval.metric != metric.key:  # its own best is of another metric
+        facts["best_evaluation"] = best_of(curve_of(run, metric.curve).values.tolist(), metric)
+    lineage = run.lineage()
+    origin = [{k: v for k, v in step.items() if k not in ("run", "seed", "rlseq_version")} for step in lineage]
     first = next((k for k, step in reversed(list(enumerate(origin))) if step.get("step") == "train"), 0)
-    return Member(
-        run, algorithm, options, run.config().get("recipe"), json.dumps(origin[:first], sort_keys=True), curve, facts
-    )
+    data = lineage[first].get("data_sha256") if lineage else None
+    born = json.dumps(origin[:first], sort_keys=True)
+    return Member(run, algorithm, options, run.config().get("recipe"), born, data, curve, facts)
 
 
-def _unfinished(run: Run) -> dict[str, Any]:
+def _unfinished(run: Run, metric: Metric) -> dict[str, Any]:
     """How far an unfinished run has come: by its curves, and by its last checkpoint."""
     from rlseq.engine.numbers import session_numbers
 
-    returns = curve_of(run, RETURN)
-    facts: dict[str, Any] = {"best_evaluation": float(returns.values.max()), "steps": int(returns.steps[-1])}
+    scores = curve_of(run, metric.curve)
+    facts: dict[str, Any] = {"best_evaluation": best_of(scores.values.tolist(), metric), "steps": int(scores.steps[-1])}
     facts |= {"training_seconds": None, "updates": None}
     if run.checkpoints():
         checkpoint = run.checkpoint("last")
@@ -140,13 +176,27 @@ def _grouped(members: Sequence[Member]) -> list[list[Member]]:
 
 
 def _alike(a: Member, b: Member) -> bool:
-    if a.algorithm != b.algorithm or a.origin != b.origin:
+    if (a.algorithm, a.origin, a.data_sha256) != (b.algorithm, b.origin, b.data_sha256):
         return False
     return all(path in OF_A_SEED for path in differences(type(a.options), a.options, b.options))
 
 
+def _incomparable(groups: Sequence[Sequence[Member]]) -> list[str]:
+    """A warning, if the groups were not measured on the same."""
+    firsts = [group[0] for group in groups]
+    if len({first.measured_on for first in firsts}) == 1:
+        return []
+    if isinstance(firsts[0].options, SeqTraining):
+        return [
+            "the runs were measured on different texts (seq.data, seq.unit or seq.validation differ): their "
+            "scores are not comparable."
+        ]
+    envs = ", ".join(dict.fromkeys(first.learnt for first in firsts))
+    return [f"the runs are of different environments ({envs}): their returns are not comparable."]
+
+
 def _varying(groups: Sequence[Sequence[Member]]) -> list[str]:
-    """The options that are not the same in all groups, by name; the environment's has a place of its own."""
+    """The options that are not the same in all groups, by name; environment and data have a place of their own."""
     first = groups[0][0]
     varying: list[str] = []
     for group in groups[1:]:
@@ -156,11 +206,13 @@ def _varying(groups: Sequence[Sequence[Member]]) -> list[str]:
 
 
 def _labels(groups: Sequence[Sequence[Member]]) -> list[str]:
-    """Environment, recipe, and what sets a group apart; of groups that no option sets apart, their first weights."""
+    """Environment or task, recipe, and what sets a group apart: options, data, first weights; else a run's name."""
     varying = _varying(groups)
     labels = []
     for first, *_ in groups:
-        parts = [first.options.env.id]
+        parts = [first.learnt]
+        if len({group[0].data_sha256 for group in groups}) > 1 and isinstance(first.options, SeqTraining):
+            parts.append(f"on {Path(first.options.seq.data or 'the standard library').name}")
         if len({group[0].algorithm for group in groups}) > 1:
             parts.append(first.algorithm)
         if first.recipe is not None:
@@ -184,21 +236,21 @@ def _text(value: Any) -> str:
     return json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
 
 
-def _row(label: str, group: Sequence[Member], varying: Sequence[str]) -> dict[str, Any]:
+def _row(label: str, group: Sequence[Member], varying: Sequence[str], metric: Metric) -> dict[str, Any]:
     """A group in numbers: its score over the finished runs; of the rest, means over the runs that have it."""
     first = group[0]
-    scores = [float(member.facts["mean_return"]) for member in group if member.facts["mean_return"] is not None]
+    scores = [float(member.facts[metric.key]) for member in group if member.facts[metric.key] is not None]
     score = estimate(scores) if scores else None
     common = over_seeds([member.curve for member in group])
     return {
         "label": label,
-        "env_id": first.options.env.id,
+        **_learnt(first),
         "algorithm": first.algorithm,
         "recipe": first.recipe,
         "options": {path: msgspec.to_builtins(value_at(first.options, path)) for path in varying},
         "num_runs": len(group),
         "num_finished": len(scores),
-        "mean_return": None if score is None else score.mean,
+        metric.key: None if score is None else score.mean,
         "half_width": None if score is None else score.half_width,
         "lowest": None if score is None else score.lowest,
         "highest": None if score is None else score.highest,
@@ -206,6 +258,12 @@ def _row(label: str, group: Sequence[Member], varying: Sequence[str]) -> dict[st
         "curve": {name: None if part is None else part.tolist() for name, part in common._asdict().items()},
         "runs": [member.facts for member in group],
     }
+
+
+def _learnt(first: Member) -> dict[str, Any]:
+    if isinstance(first.options, SeqTraining):
+        return {"task": first.learnt, "data_sha256": first.data_sha256}
+    return {"env_id": first.learnt}
 
 
 def _mean(group: Sequence[Member], key: str) -> float | None:

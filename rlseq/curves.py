@@ -12,14 +12,14 @@ from rlseq.files import explained
 from rlseq.intervals import estimate
 from rlseq.runs import Run
 
-RETURN = "eval/return_mean"
+EVALUATIONS = "eval/"  # what the names of their curves begin with
 
 
 class Curve(NamedTuple):
     """One curve of one run.
 
     Attributes:
-        steps: `[P]` int64, environment steps, ascending.
+        steps: `[P]` int64, the training's steps (environment steps, or updates), ascending.
         values: `[P]` float64, finite.
     """
 
@@ -85,7 +85,7 @@ def curve_of(run: Run, tag: str) -> Curve:
     found = read_curves(run)
     if tag in found:
         return found[tag]
-    if RETURN not in found:
+    if not any(name.startswith(EVALUATIONS) for name in found):
         raise RlseqError(
             f"{run.path} has no evaluation yet, so it has no curve to show. Let it train on: the first one comes after "
             "eval.every steps."

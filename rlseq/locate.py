@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from rlseq.errors import RlseqError, UsageError, check_name, did_you_mean
-from rlseq.runs import Run, is_run, list_runs, newest_run, runs_folder
+from rlseq.recipe import read_recipe
+from rlseq.runs import Run, is_run, list_runs, newest_run, runs_folder, words_of
 from rlseq.zoo import Agent, agent_in, agents, is_agent
 
 WHAT = "a run's folder or name, a shipped agent's name, or an .onnx file"
@@ -94,9 +95,10 @@ def _run(run: Run) -> Located:
 
 def _agent(agent: Agent) -> Located:
     if not agent.policy.is_file():
+        algorithm = read_recipe(agent.recipe, agent.name).algorithm
         raise RlseqError(
-            f"the agent {agent.name} has no policy.onnx in {agent.folder}, only its recipe. Train it: "
-            f"rlseq train dqn --recipe {agent.recipe}"
+            f"the agent {agent.name} has no {words_of(algorithm).exported} in {agent.folder}, only its recipe. Train "
+            f"it: rlseq train {algorithm} --recipe {agent.recipe}"
         )
     return Located("agent", agent.name, agent.policy, None)
 

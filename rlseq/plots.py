@@ -27,7 +27,14 @@ AXIS = {
     "eval/return_std": "standard deviation of the evaluation episodes' returns",
     "train/return": "return of the exploring agent's episodes",
     "train/episode_length": "steps of the exploring agent's episodes",
+    "eval/loss": "loss on the validation split, nats a token",
+    "eval/bits_per_token": "bits a token on the validation split",
+    "eval/perplexity": "perplexity on the validation split",
+    "eval/word_share": "share of the sample's words that occur in the data",
     "train/loss": "loss",
+    "train/grad_norm": "norm of the gradient",
+    "train/lr": "learning rate",
+    "train/tokens_per_second": "tokens per second",
     "time/env_steps_per_second": "environment steps per second",
     "time/updates_per_second": "updates per second",
 }
@@ -66,8 +73,16 @@ def check_picture(path: Path) -> None:
     require("matplotlib", "drawing curves")
 
 
-def draw_curves(path: Path, series: Sequence[Series], *, title: str, tag: str, interval: bool = False) -> None:
-    """Draw each group's mean over its runs, against environment steps, with a band from the lowest run to the highest.
+def draw_curves(
+    path: Path,
+    series: Sequence[Series],
+    *,
+    title: str,
+    tag: str,
+    interval: bool = False,
+    steps: str = "environment steps",
+) -> None:
+    """Draw each group's mean over its runs, against the steps, with a band from the lowest run to the highest.
 
     What a run has beyond the steps that all of its group have is drawn as a thin line of its own.
 
@@ -77,6 +92,7 @@ def draw_curves(path: Path, series: Sequence[Series], *, title: str, tag: str, i
         title: above the picture.
         tag: the curve's name, for the axis.
         interval: draw the mean's 95 % interval too (for one group; of several they would cover each other).
+        steps: what the steps are, for the axis.
 
     Raises:
         UsageError, MissingExtra: as `check_picture`.
@@ -94,7 +110,7 @@ def draw_curves(path: Path, series: Sequence[Series], *, title: str, tag: str, i
         axes = figure.add_subplot()
         for index, group in enumerate(series):
             _draw_group(axes, group, index, interval)
-        _label(axes, title, tag)
+        _label(axes, title, tag, steps)
         figure.legend(loc="outside lower left", ncols=3 if len(series) == 1 else 1)
         picture = io.BytesIO()
         kind = path.suffix.lower().removeprefix(".")
@@ -125,11 +141,11 @@ def _draw_group(axes: Axes, group: Series, index: int, interval: bool) -> None:
     axes.plot(common.steps, common.mean, linewidth=1.8, label=textwrap.fill(group.label, LEGEND_WIDTH), **look)
 
 
-def _label(axes: Axes, title: str, tag: str) -> None:
+def _label(axes: Axes, title: str, tag: str, steps: str) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axes.set_title(title, loc="left", fontsize=10.0)
-    axes.set_xlabel("environment steps")
+    axes.set_xlabel(steps)
     axes.set_ylabel(AXIS.get(tag, tag))
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))

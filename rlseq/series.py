@@ -19,6 +19,8 @@ from rlseq.events import Callback
 from rlseq.machine import describe_machine
 from rlseq.resolve import TREES, given_values, read_options, resolve_new
 from rlseq.runs import Run, is_run, runs_folder
+from rlseq.seq.config import SeqTraining
+from rlseq.trained_sequence import placed
 
 CHILD = (sys.executable, "-m", "rlseq")
 SAME = ("rlseq", "commit", "python", "packages", "cpu")  # of the machine, for a run to belong to a series
@@ -91,6 +93,8 @@ def _kept(series: Series, seed: int, run: Run) -> bool:
     algorithm, options = read_options(run)
     given = given_values(series.algorithm, None, (), series.values, {"seed": seed, "name": series.name(seed)})
     wanted = resolve_new(series.algorithm, given, series.recipe, "arguments").options
+    if isinstance(wanted, SeqTraining):
+        wanted = placed(wanted)
     if algorithm != series.algorithm:
         raise UsageError(f"{where} is a training of {algorithm}. {fix}")
     for path, (old, new) in differences(TREES[algorithm], options, wanted).items():

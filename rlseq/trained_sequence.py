@@ -79,12 +79,18 @@ def plan_sequence(options: SeqTraining, typed: Mapping[str, Any], resumed: runs.
     """
     require("torch", "training")
     _check_typed(options, typed, resumed)
-    if options.seq.data is not None:  # a run may be resumed from another folder
-        place = str(Path(options.seq.data).expanduser().absolute())
-        options = msgspec.structs.replace(options, seq=msgspec.structs.replace(options.seq, data=place))
+    options = placed(options)
     task = read_task(options)
     _check_metric(options, task)
     return SequenceJob("seq", options, task)
+
+
+def placed(options: SeqTraining) -> SeqTraining:
+    """With the whole path of the data, because a run may be resumed from another folder."""
+    if options.seq.data is None:
+        return options
+    place = str(Path(options.seq.data).expanduser().absolute())
+    return msgspec.structs.replace(options, seq=msgspec.structs.replace(options.seq, data=place))
 
 
 def _check_metric(options: SeqTraining, task: Task) -> None:

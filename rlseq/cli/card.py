@@ -1,4 +1,4 @@
-"""`rlseq card`: a shipped agent trained over seeds, measured, and written down."""
+"""`rlseq card`: a shipped agent or sequence model trained over seeds, measured, and written down."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def card(
     ] = "10",
     episodes: Annotated[
         int | None,
-        typer.Option("--episodes", min=1, help="Episodes of each final score.", show_default="the recipe's, or 100"),
+        typer.Option(
+            "--episodes", min=1, help="A policy's: episodes of each final score.", show_default="the recipe's, or 100"
+        ),
     ] = None,
     jobs: Annotated[
         int, typer.Option("--jobs", min=1, help="Trainings at the same time; they share the processor.")
@@ -50,13 +52,15 @@ def card(
     The runs are card-NAME-s0, card-NAME-s1, ... in the runs folder. Stopped, the
     same command goes on: finished runs of the same code and options are kept,
     interrupted ones resumed. Then card.md, card.json, curve.png and policy.onnx
-    are written into agents/NAME; the policy is that of the median run.
+    (model.onnx of a sequence model) are written into agents/NAME; the .onnx file
+    is that of the median run.
 
     Examples:
 
       rlseq card cartpole-dqn
       rlseq card cartpole-dqn --seeds 0:5 --jobs 2
       rlseq card cartpole-dqn --seeds 3 --episodes 20 --out trial --json
+      rlseq card text-gpt --seeds 5
     """
     out = Output(as_json, quiet)
     chosen = card_seeds(seeds)
@@ -83,7 +87,8 @@ def card(
     if as_json:
         write_json(data)
         return
-    show_list(list(_row(data["runs"][0])), [list(_row(run).values()) for run in data["runs"]], right=("seed",))
+    rows = [_row(run, data) for run in data["runs"]]
+    show_list(list(rows[0]), [list(row.values()) for row in rows], right=("seed",))
     typer.echo()
     show_pairs(_rows(data, made.folder))
 
@@ -101,10 +106,16 @@ def card_seeds(text: str) -> range:
     return parse_seeds(f"0:{text}", None, None)
 
 
-def _row(run: Mapping[str, Any]) -> dict[str, str]:
+def _row(run: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, str]:
+    from rlseq import card_text
+
+    if data["algorithm"] == "dqn":
+        scores = {"score": f"{number(run['mean_return'])} ± {number(run['std_return'])}"}
+    else:
+        scores = {m.words: card_text.number(run[m.key], m.digits) for m in card_text.metrics_in(data)}
     return {
         "seed": str(run["seed"]),
-        "score": f"{number(run['mean_return'])} ± {number(run['std_return'])}",
+        **scores,
         "best step": str(run["best_step"]),
         "training": duration(run["training_seconds"]),
         "run": run["run"],
@@ -112,14 +123,29 @@ def _row(run: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _rows(data: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    from rlseq.card_text import score_line
+    from rlseq.algorithms import ALGORITHMS
+    from rlseq.card_text import metrics_in, score_line
 
-    shipped, latency = data["shipped"], data["latency"]
+    shipped, metrics = data["shipped"], metrics_in(data)
     return {
-        "mean return": score_line(data["score"]),
+        metrics[0].words: score_line(data["score"], metrics[0]),
+        **{metric.words: score_line(data["other_scores"][metric.key], metric) for metric in metrics[1:]},
         "shipped": f"seed {shipped['seed']}, the median run: {size(shipped['bytes'])}, {shipped['parameters']} "
         "parameters",
+        **_speed(data),
+        "written": f"card.md, card.json, curve.png, {ALGORITHMS[data['algorithm']].exported} in {folder}",
+    }
+
+
+def _speed(data: Mapping[str, Any]) -> dict[str, str]:
+    if "generation" in data:
+        speed = data["generation"]
+        return {
+            "speed": f"{speed['p50_ms']:.3g} ms a token (p50), {speed['p99_ms']:.3g} ms (p99), "
+            f"{speed['tokens_per_second']:.0f} tokens/s"
+        }
+    latency = data["latency"]
+    return {
         "latency": f"{latency['p50_us']:.1f} µs (p50), {latency['p99_us']:.1f} µs (p99), "
-        f"{latency['observations_per_second']:.0f} observations/s in batches of {latency['batch']}",
-        "written": f"card.md, card.json, curve.png, policy.onnx in {folder}",
+        f"{latency['observations_per_second']:.0f} observations/s in batches of {latency['batch']}"
     }

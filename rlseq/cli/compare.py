@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from rlseq.cli.output import Output, duration, number, say, show_list, write_json
+from rlseq.card_text import number
+from rlseq.cli.output import Output, duration, say, show_list, write_json
 from rlseq.cli.params import Json, Quiet, complete_run
-
-DEFAULT_TAG = "eval/return_mean"
 
 
 def complete_tag(incomplete: str) -> list[str]:
@@ -30,9 +29,15 @@ def compare(
         typer.Option("--out", metavar="FILE", help="Draw the curves into this .png or .svg file.", show_default=False),
     ] = None,
     tag: Annotated[
-        str,
-        typer.Option("--tag", metavar="CURVE", help="Which curve to draw.", autocompletion=complete_tag),
-    ] = DEFAULT_TAG,
+        str | None,
+        typer.Option(
+            "--tag",
+            metavar="CURVE",
+            help="Which curve to draw.",
+            show_default="the evaluations",
+            autocompletion=complete_tag,
+        ),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -40,14 +45,17 @@ def compare(
 
     Runs whose options differ only in their seed are one group, and a group's
     score is the mean over its finished runs with its 95 % interval (Student's
-    t), each run's being its mean return on episodes that no selection has seen.
-    The other columns are means over the group's runs.
+    t). A policy's score is its mean return on episodes that no selection has
+    seen, higher is better; a sequence model's is its loss on the whole
+    validation split, lower is better. The two cannot be mixed. The other
+    columns are means over the group's runs.
 
     Examples:
 
       rlseq compare runs/lr-*
       rlseq compare runs/double-s* runs/vanilla-s* --out double.png
       rlseq compare my-run other-run --out loss.svg --tag train/loss
+      rlseq compare runs/gpt-s* runs/lstm-s* --out cores.png --tag eval/perplexity
       rlseq compare my-run other-run --json
     """
     out = Output(as_json, quiet)
@@ -57,12 +65,13 @@ def compare(
         found = run(paths, tag=tag, out=file)
     for warning in found["warnings"]:
         say(warning, "yellow", "Warning")
-    if tag != DEFAULT_TAG and file is None and not as_json:
+    if tag is not None and file is None and not as_json:
         say(f"--tag {tag} chooses the curve to draw, and nothing is drawn: add --out FILE.png", "yellow", "Warning")
     if as_json:
         write_json(found)
         return
-    rows = [cells(group) for group in found["groups"]]
+    metric = found["metric"]
+    rows = [cells(group, metric) for group in found["groups"]]
     columns = list(rows[0])
     show_list(columns, [list(row.values()) for row in rows], right=tuple(columns[2:]))
     if file is not None:
@@ -71,16 +80,16 @@ def compare(
         out.note("\nA picture of the curves: add --out FILE.png")
 
 
-def cells(group: Mapping[str, Any]) -> dict[str, str]:
+def cells(group: Mapping[str, Any], metric: Mapping[str, Any]) -> dict[str, str]:
     """A group as a row of the table."""
-    seconds = group["training_seconds"]
+    seconds, digits = group["training_seconds"], metric["digits"]
     return {
         "trained": group["label"],
         "runs": runs_cell(group),
-        "score": score_cell(group),
-        "lowest": number(group["lowest"]),
-        "highest": number(group["highest"]),
-        "best evaluation": number(group["best_evaluation"]),
+        metric["words"]: score_cell(group, metric),
+        "lowest": "-" if group["lowest"] is None else number(group["lowest"], digits),
+        "highest": "-" if group["highest"] is None else number(group["highest"], digits),
+        "best evaluation": number(group["best_evaluation"], digits),
         "time": "-" if seconds is None else duration(seconds),
         "steps": count(group["steps"]),
         "updates": count(group["updates"]),
@@ -95,14 +104,14 @@ def runs_cell(group: Mapping[str, Any]) -> str:
     return f"{done} finished, {total - done} unfinished" if done else f"{total} unfinished"
 
 
-def score_cell(group: Mapping[str, Any]) -> str:
+def score_cell(group: Mapping[str, Any], metric: Mapping[str, Any]) -> str:
     """`482.3 ± 31.2 (n = 5)`; of one run `482.3 (n = 1: no interval)`; `-` if no run is finished."""
-    if group["mean_return"] is None:
+    if group[metric["key"]] is None:
         return "-"
-    n = group["num_finished"]
+    mean, n = number(group[metric["key"]], metric["digits"]), group["num_finished"]
     if group["half_width"] is None:
-        return f"{number(group['mean_return'])} (n = {n}: no interval)"
-    return f"{number(group['mean_return'])} ± {number(group['half_width'])} (n = {n})"
+        return f"{mean} (n = {n}: no interval)"
+    return f"{mean} ± {number(group['half_width'], metric['digits'])} (n = {n})"
 
 
 def count(value: float | None) -> str:
