@@ -154,5 +154,5 @@ def _sequence_facts(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
 
 KINDS = {
     "dqn": Kind(("std_return", "min_return", "max_return", "mean_length"), _policy_facts),
-    "seq": Kind(("tokens", "data_sha256"), _sequence_facts),
+    "seq": Kind(("tokens",), _sequence_facts),
 }

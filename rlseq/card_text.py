@@ -67,14 +67,19 @@ def number(value: float, digits: int = 2) -> str:
 
 def score_line(score: Mapping[str, Any], metric: Metric) -> str:
     """`499.8 ± 0.46 over 5 seeds (95 % interval of the mean, ...)`."""
-    mean, lowest, highest = (number(score[key], metric.digits) for key in ("mean", "lowest", "highest"))
-    unit = f" {metric.unit}" if metric.unit else ""
+    mean = _mean(score, metric) + (f" {metric.unit}" if metric.unit else "")
     if score["half_width"] is None:
-        return f"{mean}{unit} with one seed, which gives no interval"
+        return f"{mean} with one seed, which gives no interval"
+    lowest, highest = (number(score[key], metric.digits) for key in ("lowest", "highest"))
     return (
-        f"{mean} ± {number(score['half_width'], metric.digits)}{unit} over {score['n']} seeds (mean and its 95 % "
-        f"interval, Student's t; lowest seed {lowest}, highest {highest})"
+        f"{mean} over {score['n']} seeds (mean and its 95 % interval, Student's t; lowest seed {lowest}, "
+        f"highest {highest})"
     )
+
+
+def _mean(score: Mapping[str, Any], metric: Metric) -> str:
+    mean, half = number(score["mean"], metric.digits), score["half_width"]
+    return mean if half is None else f"{mean} ± {number(half, metric.digits)}"
 
 
 def _head(data: Mapping[str, Any], words: Words) -> str:
@@ -199,16 +204,14 @@ def _of_policy(data: Mapping[str, Any]) -> Words:
 
 def _of_sequence_model(data: Mapping[str, Any]) -> Words:
     parity, speed = data["shipped"]["parity"], data["generation"]
-    others = [
-        f"{metric.words} {score_line(data['other_scores'][metric.key], metric)}" for metric in metrics_in(data)[1:]
-    ]
+    others = [f"{m.words} {_mean(data['other_scores'][m.key], m)}" for m in metrics_in(data)[1:]]
     part = number(100 * data["validation"])
     chosen = "all" if data["selection_tokens"] is None else f"{data['selection_tokens']:,}"
     batches, lengths = (", ".join(map(str, parity[key])) for key in ("batch_sizes", "lengths"))
     return Words(
         what=f"A sequence model ({data['model']}) for the task `{data['task']}`",
         more=[
-            f"Lower is better. Likewise {'; '.join(others)}.",
+            f"{metrics_in(data)[0].better.capitalize()} is better. Of the same runs: {', '.join(others)}.",
             f"Data: {data['data']}, the last {part} % of it for validation. SHA-256 `{data['data_sha256']}`.",
         ],
         columns={

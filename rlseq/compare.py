@@ -123,10 +123,12 @@ def _common_metric(runs: Sequence[Run]) -> Metric:
         UsageError: not by the same.
     """
     first, *others = [(run, metrics_of(read_options(run)[1])[0]) for run in runs]
-    for other in others:
-        if other[1] != first[1]:
-            judged = " and ".join(f"{run.path} by its {metric.words}" for run, metric in (first, other))
-            raise UsageError(f"{judged} cannot be compared: these are different things. Compare each kind by itself.")
+    for run, metric in others:
+        if metric != first[1]:
+            raise UsageError(
+                f"{first[0].path} is judged by its {first[1].words} and {run.path} by its {metric.words}: they cannot "
+                "be compared. Compare each kind by itself."
+            )
     return first[1]
 
 

@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
-from rlseq import card, zoo
-from rlseq.card import Card, make_card, shipped_index
+from rlseq import card, card_data, zoo
+from rlseq.card import Card, make_card
+from rlseq.card_data import shipped_index
 from rlseq.card_text import card_text
 from rlseq.errors import CorruptFile, MissingExtra, RlseqError, UsageError
 from rlseq.files import read_json, sha256_file
 from rlseq.player.latency import Latency
 from rlseq.runs import Run
+from rlseq.scores import METRICS
 from tests.made_runs import PARITY, made_run
 
 RECIPE = '# fast\nalgorithm = "dqn"\n[env]\nid = "CartPole-v1"\n'
@@ -32,7 +34,7 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(parents=True)
     (folder / "recipe.toml").write_text(RECIPE)
     monkeypatch.setattr(zoo, "agents_folder", lambda: tmp_path / "agents")
-    monkeypatch.setattr(card, "measure_latency", lambda path: LATENCY)
+    monkeypatch.setattr(card_data, "measure_latency", lambda path: LATENCY)
     return folder
 
 
@@ -106,7 +108,20 @@ def test_the_same_runs_give_the_same_files(agent: Path, tmp_path: Path) -> None:
     ],
 )
 def test_the_median_run_is_shipped(scores: Sequence[float], seeds: Sequence[int], shipped: int) -> None:
-    assert shipped_index(scores, seeds) == shipped
+    (higher,) = METRICS["dqn"]
+    assert shipped_index(scores, seeds, higher) == shipped
+
+
+@pytest.mark.parametrize(
+    ("losses", "seeds", "shipped"),
+    [
+        ((1.0, 9.0, 5.0), (0, 1, 2), 2),
+        ((9.0, 1.0, 5.0, 7.0), (0, 1, 2, 3), 3),  # of an even number the higher loss of the two in the middle
+        ((5.0, 9.0, 5.0, 5.0, 1.0), (3, 4, 5, 1, 2), 3),
+    ],
+)
+def test_the_median_run_by_its_loss_is_shipped(losses: Sequence[float], seeds: Sequence[int], shipped: int) -> None:
+    assert shipped_index(losses, seeds, METRICS["text"][0]) == shipped
 
 
 def test_baselines_are_taken_from_a_file(tmp_path: Path) -> None:
@@ -188,7 +203,7 @@ def test_a_real_card(agent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rlseq.pipeline import play
     from rlseq.player.latency import measure_latency
 
-    monkeypatch.setattr(card, "measure_latency", lambda path: measure_latency(path, calls=50, seconds=0.01))
+    monkeypatch.setattr(card_data, "measure_latency", lambda path: measure_latency(path, calls=50, seconds=0.01))
     settings = (
         "[run]\nsteps = 300\n[net]\nhidden = [8]\n[eval]\nevery = 150\nepisodes = 2\n[dqn]\nlearning_starts = 50\n"
     )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rlseq.card_text import card_text, number, score_line
+from rlseq.scores import METRICS
 
 DATA: dict[str, Any] = {
     "format_version": 1,
@@ -164,4 +165,4 @@ def test_numbers(value: float, text: str) -> None:
 
 
 def test_the_line_of_the_score_is_in_the_page() -> None:
-    assert score_line(DATA["score"]) in TEXT
+    assert score_line(DATA["score"], METRICS["dqn"][0]) in TEXT

@@ -149,7 +149,7 @@ def test_what_cannot_be_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(zoo, "agents_folder", lambda: tmp_path / "agents")
     wrong: list[tuple[list[str | Path], dict[str, Any], str]] = [
         ([], {}, r"name one run or more"),
-        ([run.exported], {}, r"policy.onnx is an exported policy, which has no curves"),
+        ([run.exported], {}, r"policy.onnx is an exported file, which has no curves"),
         (["a", "mine"], {}, r"mine is a shipped agent, which has no curves"),
         (["b"], {}, r"no run, agent or file 'b'"),
         (["a"], {"out": "a.jpg"}, r"a.jpg: .*\.png or \.svg"),

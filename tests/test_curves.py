@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlseq.curves import RETURN, Curve, curve_of, over_seeds, read_curves
+from rlseq.curves import Curve, curve_of, over_seeds, read_curves
 from rlseq.engine.metrics import EVENT_FILE
 from rlseq.errors import RlseqError, UsageError
 from tests.made_runs import made_run
 from tests.training import small
+
+RETURN = "eval/return_mean"
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from rlseq.cli.card import card_seeds
 from rlseq.errors import UsageError
 from tests.cli.conftest import Cli, failed, only_json
 from tests.test_card_text import DATA
+from tests.test_card_text_sequence import DATA as SEQUENCE
 
 Given = list[dict[str, Any]]
 
@@ -61,12 +62,33 @@ def test_the_end(cli: Cli, given: Given) -> None:
     assert cli("card mine -q").stderr == ""
 
 
+def test_the_end_of_a_sequence_model(cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(card, "make_card", lambda name, **arguments: Card(Path(f"agents/{name}"), SEQUENCE))
+    result = cli("card text-gpt")
+    assert [line.split() for line in result.stdout.splitlines()[:3]] == [
+        ["seed", "loss", "bits", "a", "token", "perplexity", "best", "step", "training", "run"],
+        ["0", "1.4", "2.06", "4.2", "1650", "0:02:00", "card-text-gpt-s0"],
+        ["1", "1.4644", "2.06", "4.2", "1650", "0:02:00", "card-text-gpt-s1"],
+    ]
+    words = " ".join(result.stdout.split())
+    assert "loss 1.4322 ± 0.0123 nats a token over 2 seeds (mean and its 95 % interval, Student's t; lowest" in words
+    assert "bits a token 2.0662 ± 0.0178 over 2 seeds" in words
+    assert "perplexity 4.188 with one seed, which gives no interval" in words
+    assert "shipped seed 1, the median run: 1.8 MiB, 461664 parameters" in words
+    assert "speed 0.314 ms a token (p50), 0.5 ms (p99), 2988 tokens/s" in words
+    assert "written card.md, card.json, curve.png, model.onnx in agents/text-gpt" in words
+    assert only_json(cli("card text-gpt --json")) == SEQUENCE
+
+
 def test_json(cli: Cli, given: Given) -> None:
     assert only_json(cli("card mine --json")) == DATA
 
 
-def test_errors(cli: Cli) -> None:
+def test_errors(cli: Cli, place: Path) -> None:
     failed(cli("card mine"), 2, "there is no shipped agent 'mine'", "Shipped: none.")
+    (place / "agents/mini").mkdir(parents=True)
+    (place / "agents/mini/recipe.toml").write_text('algorithm = "seq"\n')
+    failed(cli("card mini --episodes 5"), 2, "--episodes 5: mini is a sequence model, which plays no episodes")
     failed(cli("card mine --seeds 0"), 2, "--seeds 0: write how many (--seeds 10), or A:B")
     failed(cli("card mine --seeds 2:2"), 2, "--seeds 2:2: write A:B")
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from tests.cli.conftest import Cli, failed, only_json
-from tests.made_runs import made_run
+from tests.made_runs import made_run, made_sequence_run
 
 
 def lines(text: str) -> list[list[str]]:
@@ -24,7 +24,17 @@ def test_the_table(cli: Cli) -> None:
     result = cli("compare a-s0 a-s1 b runs/c c-s1 d")
     assert result.exit_code == 0
     head, *rows = lines(result.stdout)
-    assert head == ["trained", "runs", "score", "lowest", "highest", "best evaluation", "time", "steps", "updates"]
+    assert head == [
+        "trained",
+        "runs",
+        "mean return",
+        "lowest",
+        "highest",
+        "best evaluation",
+        "time",
+        "steps",
+        "updates",
+    ]
     assert rows == [
         ["CartPole-v1 dqn.gamma=0.99", "2", "105 ± 63.53 (n = 2)", "100", "110", "65", "0:00:10", "200", "400"],
         ["CartPole-v1 dqn.gamma=0.5", "1", "-0.5 (n = 1: no interval)", "-0.5", "-0.5", "5", "0:00:10", "100", "200"],
@@ -36,6 +46,25 @@ def test_the_table(cli: Cli) -> None:
     ]
     assert result.stderr == "\nA picture of the curves: add --out FILE.png\n"
     assert cli("compare a-s0 --quiet").stderr == ""
+
+
+def test_the_table_of_sequence_models(cli: Cli) -> None:
+    made_sequence_run("a-s0", [2.0, 1.5], score=1.4321)
+    made_sequence_run("a-s1", [2.0, 1.5], score=1.4323, seed=1)
+    made_sequence_run("b", [2.0, 1.25], options={"net": {"core": "lstm"}})
+    head, *rows = lines(cli("compare a-s0 a-s1 b").stdout)
+    assert head == ["trained", "runs", "loss", "lowest", "highest", "best evaluation", "time", "steps", "updates"]
+    assert rows == [
+        ["text net.core=gpt", "2", "1.4322 ± 0.0013 (n = 2)", "1.4321", "1.4323", "1.5", "0:00:10", "200", "200"],
+        ["text net.core=lstm", "1 unfinished", "-", "-", "-", "1.25", "0:00:12", "200", "-"],
+    ]
+
+
+def test_a_policy_and_a_sequence_model(cli: Cli) -> None:
+    made_run("a", [50.0], score=100.0)
+    made_sequence_run("b", [2.0], score=1.4)
+    words = "runs/a is judged by its mean return and runs/b by its loss: they cannot be compared."
+    failed(cli("compare a b"), 2, words)
 
 
 def test_the_picture(cli: Cli, place: Path) -> None:
@@ -66,6 +95,6 @@ def test_json(cli: Cli) -> None:
 def test_errors(cli: Cli) -> None:
     run = made_run("a", [50.0], score=100.0)
     failed(cli("compare"), 2, "Missing argument 'RUN'")
-    failed(cli("compare", run.exported), 2, "is an exported policy")
+    failed(cli("compare", run.exported), 2, "is an exported file")
     failed(cli("compare a --out a.gif"), 2, "must end in .png or .svg")
     failed(cli("compare a --tag eval/mean --json"), 2, "It has: train/loss, eval/return_mean, eval/return_std.")

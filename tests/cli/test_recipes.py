@@ -12,8 +12,11 @@ from rlseq import runs, zoo
 from rlseq.cli.main import app
 from rlseq.recipe import read_recipe
 from tests.cli.conftest import only_json
+from tests.training import write_text
 
-AGENTS = zoo.agents()
+ALL = zoo.agents()
+AGENTS = {name: agent for name, agent in ALL.items() if read_recipe(agent.recipe, name).algorithm == "dqn"}
+MODELS = [name for name in ALL if name not in AGENTS]
 STEPS = 1_300  # past the first burst of updates
 SHORT = (
     f"--steps {STEPS} --set eval.every={STEPS} --set eval.episodes=1 --set eval.num_envs=1 --set eval.final_episodes=1"
@@ -37,6 +40,26 @@ def test_the_recipe_starts(name: str) -> None:
     assert summary["steps"] == STEPS
     assert summary["updates"] > 0
     assert runs.Run(Path("runs/short")).config()["recipe"] == name
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_recipe_of_a_sequence_model_starts(name: str, tmp_path: Path) -> None:
+    data = write_text(tmp_path / "t.txt")
+    words = ["train", "seq", "--recipe", name, "--steps", "2", "--data", str(data), "--name", "short", "--json"]
+    words += ["--set", "eval.sample_tokens=5"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert only_json(result)["updates"] == 2
+    assert runs.Run(Path("runs/short")).config()["recipe"] == name
+
+
+def test_sequence_models_write() -> None:
+    for name in MODELS:
+        if ALL[name].card.is_file():
+            result = CliRunner().invoke(app, ["generate", name, "--tokens", "30", "--json"])
+            assert result.exit_code == 0, result.output
+            assert only_json(result)["tokens"] == 30
+            assert ALL[name].policy.stat().st_size < 2_000_000
 
 
 @pytest.mark.parametrize("name", AGENTS)

@@ -1,0 +1,173 @@
+"""The card of a sequence model."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlseq import card_data, zoo
+from rlseq.card import Card, make_card
+from rlseq.card_text import card_text
+from rlseq.errors import CorruptFile, UsageError
+from rlseq.files import read_json, sha256_file
+from rlseq.player.generation_speed import GenerationSpeed, measure_generation
+from rlseq.runs import Run
+from tests.made_runs import SEQUENCE_PARITY, made_sequence_run
+from tests.training import SMALL_SEQ, write_text
+
+RECIPE = '# small\nalgorithm = "seq"\n'
+SPEED = GenerationSpeed(2_000, 128, 0.25, 0.5, 3_800.0)
+T_2 = 4.302653  # Student's t, two degrees of freedom
+
+
+@pytest.fixture(autouse=True)
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A shipped model `mine` that has a recipe alone."""
+    monkeypatch.setenv("RLSEQ_RUNS", str(tmp_path / "runs"))
+    folder = tmp_path / "agents" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "recipe.toml").write_text(RECIPE)
+    monkeypatch.setattr(zoo, "agents_folder", lambda: tmp_path / "agents")
+    monkeypatch.setattr(card_data, "measure_generation", lambda path: SPEED)
+    return folder
+
+
+def finished(*losses: float, **more: Any) -> list[Run]:
+    """A finished run for each seed."""
+    return [
+        made_sequence_run(f"card-mine-s{k}", [3.0, loss], seed=k, score=loss, **more) for k, loss in enumerate(losses)
+    ]
+
+
+def make(seeds: Sequence[int], said: list[str] | None = None, **more: Any) -> Card:
+    """The card, as the command makes it."""
+    words: dict[str, Any] = {"command": "rlseq card mine", "watch": lambda: contextlib.nullcontext(lambda event: None)}
+    return make_card("mine", seeds=seeds, note=(said if said is not None else []).append, **words, **more)
+
+
+def test_all_that_is_written(agent: Path) -> None:
+    runs = finished(1.5, 1.25, 1.4)
+    made = make(range(3))
+    files = [path.name for path in sorted(agent.iterdir())]
+    assert files == ["card.json", "card.md", "curve.png", "model.onnx", "recipe.toml"]
+    data = read_json(agent / "card.json")
+    assert data == made.data
+    assert (agent / "card.md").read_text(encoding="utf-8") == card_text(data)
+    assert (agent / "curve.png").read_bytes()[:4] == b"\x89PNG"
+    assert (agent / "model.onnx").read_bytes() == runs[2].exported.read_bytes()  # the median by its loss
+    assert zoo.agents()["mine"].policy == agent / "model.onnx"
+
+
+def test_the_numbers_are_those_of_the_runs() -> None:
+    runs = finished(1.5, 1.25, 1.4)
+    data = make(range(3)).data
+    known = ("name", "algorithm", "task", "model", "data", "data_sha256", "validation", "context", "tokens")
+    assert [data[key] for key in known] == [
+        *("mine", "seq", "text", "gpt", "the library (9000 characters)", "d" * 64, 0.1, 128, 1000)
+    ]
+    assert (data["selection_metric"], data["selection_tokens"]) == ("loss", 50_000)
+    deviation = math.sqrt(((1.5 - 4.15 / 3) ** 2 + (1.25 - 4.15 / 3) ** 2 + (1.4 - 4.15 / 3) ** 2) / 2)
+    half = T_2 * deviation / math.sqrt(3)
+    assert data["score"] == {
+        **{"n": 3, "mean": pytest.approx(4.15 / 3), "lowest": 1.25, "highest": 1.5},
+        "half_width": pytest.approx(half, rel=1e-6),
+    }
+    assert data["other_scores"].keys() == {"bits_per_token", "perplexity"}
+    assert data["other_scores"]["bits_per_token"]["half_width"] == pytest.approx(half / math.log(2), rel=1e-6)
+    perplexities = [math.exp(loss) for loss in (1.5, 1.25, 1.4)]
+    assert data["other_scores"]["perplexity"]["mean"] == pytest.approx(sum(perplexities) / 3)
+    assert [(row["seed"], row["loss"], row["perplexity"]) for row in data["runs"]] == [
+        *zip((0, 1, 2), (1.5, 1.25, 1.4), perplexities, strict=True)
+    ]
+    assert data["shipped"] == {
+        **{"seed": 2, "run": "card-mine-s2", "loss": 1.4, "checkpoint": 200, "parameters": 10},
+        **{"bytes": runs[2].exported.stat().st_size, "sha256": sha256_file(runs[2].exported)},
+        "parity": SEQUENCE_PARITY,
+    }
+    assert data["generation"] == SPEED._asdict()
+    assert data["seconds"]["training_seconds"] == {"median": 11.0, "lowest": 10.0, "highest": 12.0}
+    assert data["curves"][0] == {"steps": [100, 200], "loss": [3.0, 1.5]}
+
+
+def test_the_sample_is_what_the_shipped_file_writes(agent: Path) -> None:
+    from rlseq.pipeline import generate
+
+    finished(1.5)
+    sample = make(range(1)).data["sample"]
+    assert len(sample["text"]) == 300 and set(sample["text"]) <= set("abcd")
+    assert sample["text"] == generate(agent / "model.onnx", tokens=300, seed=0)["text"]
+
+
+def test_no_folder_of_the_user_is_told(agent: Path, tmp_path: Path) -> None:
+    place = tmp_path / "private" / "poems.txt"
+    place.parent.mkdir()
+    write_text(place)
+    (agent / "recipe.toml").write_text(f'{RECIPE}[seq]\ndata = "{place}"\n')
+    finished(1.5, options={"seq": {"data": str(place)}})
+    made = make(range(1))
+    assert made.data["data"] == "poems.txt (9000 characters)"
+    (agent / "recipe.toml").unlink()
+    told = json.dumps({key: value for key, value in made.data.items() if key != "recipe"})
+    assert str(tmp_path) not in told
+
+
+def test_data_named_from_the_current_folder_are_those_of_the_runs(
+    agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (agent / "recipe.toml").write_text(f'{RECIPE}[seq]\ndata = "t.txt"\n')
+    finished(1.5, options={"seq": {"data": str(tmp_path / "t.txt")}})
+    said: list[str] = []
+    assert make(range(1), said).data["data"] == "t.txt (9000 characters)"
+    assert "is finished, and is kept" in said[0] or "is finished, and is kept" in said[1]
+
+
+def test_runs_of_other_data_are_no_series() -> None:
+    finished(1.5)
+    made_sequence_run("card-mine-s1", [2.0], seed=1, score=1.4, data_sha256="e" * 64)
+    with pytest.raises(UsageError, match=r"card-mine-s1 was trained on other data than .*card-mine-s0"):
+        make(range(2))
+
+
+def test_episodes_mean_nothing(agent: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    with pytest.raises(UsageError, match=r"--episodes 20: mine is a sequence model, which plays no episodes"):
+        make(range(1), said, episodes=20, out=tmp_path / "there")
+    assert said == [] and not (tmp_path / "there").exists()
+
+
+def test_a_summary_that_lacks_something_is_named() -> None:
+    (run,) = finished(1.5)
+    summary = run.summary()
+    assert summary is not None
+    run.write("summary.json", {key: value for key, value in summary.items() if key != "perplexity"})
+    with pytest.raises(CorruptFile, match=r"summary.json lacks perplexity"):
+        make(range(1))
+
+
+def test_a_real_card(agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trained, measured, and the shipped file has the loss that the card tells."""
+    from rlseq.nets.config import SequenceNetOptions
+    from rlseq.nets.sizes import parameters
+    from rlseq.pipeline import evaluate
+
+    monkeypatch.setattr(card_data, "measure_generation", lambda path: measure_generation(path, tokens=20))
+    data = write_text(tmp_path / "t.txt")
+    lines = [f"[{group}]\n" + "\n".join(f"{k} = {v}" for k, v in values.items()) for group, values in SMALL_SEQ.items()]
+    text = RECIPE + "\n".join(lines).replace("[seq]", f'[seq]\ndata = "{data}"') + "\n"
+    (agent / "recipe.toml").write_text(text)
+    made = make([5]).data
+    scored = evaluate(agent / "model.onnx", data=data)
+    assert made["shipped"]["loss"] == made["score"]["mean"] == pytest.approx(scored["loss"], rel=1e-5)
+    assert made["tokens"] == scored["tokens"]
+    options = SequenceNetOptions(**SMALL_SEQ["net"])
+    assert made["shipped"]["parameters"] == parameters(options, len(set(data.read_text())))
+    assert made["curves"][0]["steps"] == [8, 16, 24]
+    assert (made["generation"]["tokens"], made["generation"]["context"]) == (20, 12)
+    assert made["score"]["half_width"] is None
