@@ -79,6 +79,13 @@ def test_an_agent_without_policy_says_how_to_train_it() -> None:
         locate("acrobot-dqn")
 
 
+def test_a_sequence_model_without_its_file_says_how_to_train_it(place: Path) -> None:
+    recipe = place / "shipped" / "acrobot-dqn" / "recipe.toml"
+    recipe.write_text('algorithm = "seq"')
+    with pytest.raises(RlseqError, match=r"has no model.onnx in .*, only its recipe. Train it: rlseq train seq --rec"):
+        locate("acrobot-dqn")
+
+
 @pytest.mark.parametrize("name", ["mine.onnx", "MINE.ONNX"])
 def test_an_onnx_file(place: Path, name: str) -> None:
     (place / name).write_bytes(b"")

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from rlseq.card_text import number
 from rlseq.cli.output import Output, duration, say, show_list, write_json
 from rlseq.cli.params import Json, Quiet, complete_run
 
@@ -87,9 +86,9 @@ def cells(group: Mapping[str, Any], metric: Mapping[str, Any]) -> dict[str, str]
         "trained": group["label"],
         "runs": runs_cell(group),
         metric["words"]: score_cell(group, metric),
-        "lowest": "-" if group["lowest"] is None else number(group["lowest"], digits),
-        "highest": "-" if group["highest"] is None else number(group["highest"], digits),
-        "best evaluation": number(group["best_evaluation"], digits),
+        "lowest": metric_cell(group["lowest"], digits),
+        "highest": metric_cell(group["highest"], digits),
+        "best evaluation": metric_cell(group["best_evaluation"], digits),
         "time": "-" if seconds is None else duration(seconds),
         "steps": count(group["steps"]),
         "updates": count(group["updates"]),
@@ -108,10 +107,17 @@ def score_cell(group: Mapping[str, Any], metric: Mapping[str, Any]) -> str:
     """`482.3 ± 31.2 (n = 5)`; of one run `482.3 (n = 1: no interval)`; `-` if no run is finished."""
     if group[metric["key"]] is None:
         return "-"
-    mean, n = number(group[metric["key"]], metric["digits"]), group["num_finished"]
+    mean, n = metric_cell(group[metric["key"]], metric["digits"]), group["num_finished"]
     if group["half_width"] is None:
         return f"{mean} (n = {n}: no interval)"
-    return f"{mean} ± {number(group['half_width'], metric['digits'])} (n = {n})"
+    return f"{mean} ± {metric_cell(group['half_width'], metric['digits'])} (n = {n})"
+
+
+def metric_cell(value: float | None, digits: int) -> str:
+    """A number with the decimals of its metric; `-` if there is none."""
+    from rlseq.card_text import number
+
+    return "-" if value is None else number(value, digits)
 
 
 def count(value: float | None) -> str:
