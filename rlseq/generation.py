@@ -39,8 +39,6 @@ def write(found: Located, wish: Wish, checkpoint: str | None, on_text: Callable[
     from rlseq.player.generate import generate
     from rlseq.player.sampling import Sampling
 
-    if wish.tokens < 0:
-        raise UsageError(f"tokens = {wish.tokens}: give 0 or more.")
     sampling = Sampling(wish.temperature, wish.top_k, wish.top_p)
     stepper = _stepper(found, checkpoint)
     tokenizer = _tokenizer(stepper.spec, found)
@@ -49,10 +47,11 @@ def write(found: Located, wish: Wish, checkpoint: str | None, on_text: Callable[
     if not len(tokens):
         raise UsageError("the prompt is empty: give at least one character, or leave --prompt out.")
     stream, made, texts = tokenizer.stream(), 0, []
+    writing = generate(stepper, tokens, wish.tokens, sampling, np.random.default_rng(wish.seed))
     if on_text is not None:
         on_text(prompt)
     started = time.perf_counter()
-    for token in generate(stepper, tokens, wish.tokens, sampling, np.random.default_rng(wish.seed)):
+    for token in writing:
         made += 1
         texts.append(stream(token))
         if on_text is not None:

@@ -128,6 +128,16 @@ def evaluate(
     if is_sequence(found):
         from rlseq.generation import evaluate_sequence
 
+        _no_environment(
+            found,
+            {
+                "--envs": num_envs,
+                "--import": imports,
+                "--env": env,
+                "--input": inputs,
+                "--action-output": action_output,
+            },
+        )
         return evaluate_sequence(found, str(checkpoint), None if data is None else str(data))
     if data is not None:
         raise UsageError(f"--data {data}: {found.name} is a policy, which is scored in its environment: leave it out.")
@@ -152,6 +162,14 @@ def evaluate(
         fresh=spec.env.fresh,
     )
     return played.summary(seed, spec.env.id)
+
+
+def _no_environment(found: Located, given: Mapping[str, Any]) -> None:
+    for flag, value in given.items():
+        if value is not None and value != ():
+            raise UsageError(
+                f"{flag} {value}: {found.name} is a sequence model, which has no environment: leave it out."
+            )
 
 
 def _no_checkpoint(found: Located, checkpoint: str) -> None:
@@ -311,6 +329,7 @@ def export(
     if is_sequence(found):
         from rlseq.trained_sequence import export_sequence_again
 
+        _no_environment(found, {"--import": imports, "--env": env})
         return ExportResult(target, export_sequence_again(run, str(checkpoint), target, opset))
     opened = open_trained(run, checkpoint=str(checkpoint), imports=imports, env=env)
     score = score_network(opened.net, opened.spec, opened.make, opened.options)

@@ -79,6 +79,12 @@ def plan_sequence(options: SeqTraining, typed: Mapping[str, Any], resumed: runs.
     """
     require("torch", "training")
     _check_typed(options, typed, resumed)
+    if options.optim.accumulate > options.seq.batch_size:
+        raise UsageError(
+            f"optim.accumulate = {options.optim.accumulate} parts of seq.batch_size = {options.seq.batch_size} "
+            f"sequences: a part has at least one. Give --accumulate {options.seq.batch_size} or less, or a larger "
+            "--batch-size."
+        )
     options = placed(options)
     task = read_task(options)
     _check_metric(options, task)

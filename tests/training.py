@@ -155,9 +155,11 @@ def command(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) ->
     )
 
 
-def settings(tree: Sequence[Mapping[str, Mapping[str, Any]]] = ()) -> list[str]:
-    """`SMALL` as `--set` arguments."""
-    options = merged(SMALL, *tree)
+def settings(
+    tree: Sequence[Mapping[str, Mapping[str, Any]]] = (), small: Mapping[str, Mapping[str, Any]] = SMALL
+) -> list[str]:
+    """`SMALL`, changed, as `--set` arguments."""
+    options = merged(small, *tree)
     return [
         part for group, values in options.items() for k, v in values.items() for part in ("--set", f"{group}.{k}={v}")
     ]

@@ -17,7 +17,7 @@ def generate(
         str | None,
         typer.Option("--prompt", help="What to go on from.", show_default="a line break"),
     ] = None,
-    tokens: Annotated[int, typer.Option("--tokens", min=0, help="How many tokens to make.")] = 500,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="How many tokens to make.")] = 500,
     temperature: Annotated[
         float, typer.Option("--temperature", min=0.0, help="Below 1 the likelier ones gain; 0 takes the likeliest.")
     ] = 1.0,

@@ -76,7 +76,7 @@ def evaluate(
         from rlseq.pipeline import evaluate as run
         from rlseq.pipeline import is_sequence
 
-        if not is_sequence(locate(path)):
+        if data is None and not is_sequence(locate(path)):
             _announce(out, path, episodes, checkpoint)
         result = run(
             path,
@@ -141,9 +141,12 @@ def play(
     """
     out = Output(as_json, quiet)
     with out.working():
+        from rlseq.locate import locate
+        from rlseq.pipeline import is_sequence
         from rlseq.pipeline import play as run
 
-        _announce(out, path, episodes)
+        if not is_sequence(locate(path)):
+            _announce(out, path, episodes)
         result = run(
             path,
             episodes=episodes,

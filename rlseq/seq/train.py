@@ -8,9 +8,10 @@ Shapes: B sequences, T tokens, V vocabulary.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,7 +83,9 @@ class SeqTrainer:
         self._rng = generator(REPLAY, options.run.seed)
         self._means = Means()
         self._tokens = 0
-        self._dropout_state: Tensor | None = None  # of a checkpoint, until the loop begins
+        self._dropout_seed = derived_seed(WEIGHTS, options.run.seed, 1)
+        self._dropout_state = torch.Generator().manual_seed(self._dropout_seed).get_state()  # outside the loop
+        self._in_loop = False
 
     def loss(self, batch: TokenBatch[Tensor]) -> Loss:
         """The mean loss of a batch's tokens."""
@@ -93,8 +96,7 @@ class SeqTrainer:
         """Draw a batch, learn from it, until the session ends."""
         batch_size = self.options.seq.batch_size
         self.net.train()
-        with torch.random.fork_rng(devices=self._cuda_devices()):
-            self._seed_dropout()
+        with self._dropout_stream():
             while session.running:
                 batch = self.task.sample(self._rng, batch_size)
                 self._learn(batch, session.step)
@@ -137,11 +139,17 @@ class SeqTrainer:
     def _cuda_devices(self) -> list[int]:
         return [torch.cuda.current_device()] if self.device.type == "cuda" else []
 
-    def _seed_dropout(self) -> None:
-        if self._dropout_state is None:
-            torch.manual_seed(derived_seed(WEIGHTS, self.options.run.seed, 1))
-        else:
+    @contextlib.contextmanager
+    def _dropout_stream(self) -> Iterator[None]:
+        """torch's own random stream is dropout's for a while; checkpoints before and after it hold where it stands."""
+        with torch.random.fork_rng(devices=self._cuda_devices()):
+            torch.manual_seed(self._dropout_seed)
             torch.set_rng_state(self._dropout_state)
+            self._in_loop = True
+            try:
+                yield
+            finally:
+                self._dropout_state, self._in_loop = torch.get_rng_state(), False
 
     def curves(self) -> Curves:
         """Points of the curves since the last call."""
@@ -182,7 +190,7 @@ class SeqTrainer:
         """Everything from which `load` goes on exactly."""
         moments, numbers = self.update_step.state()
         trainer = {f"optimizer.{name}": array for name, array in moments.items()}
-        trainer["dropout_rng"] = torch.get_rng_state().numpy()
+        trainer["dropout_rng"] = (torch.get_rng_state() if self._in_loop else self._dropout_state).numpy()
         return Snapshot(
             self.model(),
             trainer,
@@ -235,7 +243,7 @@ class SeqTrainer:
     def describe(self) -> dict[str, str]:
         """What is about to run, as label -> text."""
         o, d = self.options, dimensions(self.options.net)
-        shape = f"{d.layers} layers, {d.width} wide" + (f", {d.heads} heads" if o.net.core == "gpt" else "")
+        shape = f"{d.layers} layer{'s' * (d.layers > 1)}, {d.width} wide" + (f", {d.heads} heads" if o.net.core == "gpt" else "")
         rows = o.seq.batch_size // o.optim.accumulate or 1
         memory = training_bytes(o.net, self.task.vocabulary, o.seq.context, rows)
         return {

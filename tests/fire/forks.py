@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlseq import checkpoints, runs
-from tests.training import assert_same_run, settings, weights
+from tests.training import SMALL_SEQ, assert_same_run, settings, weights
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = 2
@@ -130,6 +130,7 @@ SHORT: dict[str, Any] = {
     "dqn": {"learning_starts": 20, "train_every_steps": 4, "updates_per_train": 1, "target_sync_steps": 30},
     "env": {"max_episode_steps": 30},
 }
+SHORT_SEQ: dict[str, Any] = {"run": {"keep": 2}, "eval": {"every": 5}}
 NAME = "r"
 
 
@@ -138,7 +139,14 @@ def begin(env_id: str = "CartPole-v1", *changes: Mapping[str, Mapping[str, Any]]
     return ["train", "dqn", env_id, "--recipe", "none", "--name", NAME, "--quiet", *settings([SHORT, *changes])]
 
 
+def begin_seq(text: Path, *changes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Likewise, of a sequence model. Runs of one text in different folders are the same."""
+    options = settings([SHORT_SEQ, *changes], SMALL_SEQ)
+    return ["train", "seq", "--data", str(text), "--recipe", "none", "--name", NAME, "--quiet", *options]
+
+
 RESUME = ["train", "dqn", "--resume", NAME, "--quiet"]
+RESUME_SEQ = ["train", "seq", "--resume", NAME, "--quiet"]
 HERE = {"RLSEQ_RUNS": "."}
 KILL = int(signal.SIGKILL)
 
@@ -153,7 +161,7 @@ def go_on(server: Server, place: Path, first: list[str], **request: Any) -> Ende
     request = {"cwd": place, "env": HERE, **request}
     if not (place / NAME).exists():
         return server(*first, **request)
-    ended = server(*RESUME, **request)
+    ended = server(*(RESUME_SEQ if first[1] == "seq" else RESUME), **request)
     if ended.code == 2:  # stopped before it was a run: the message says what to delete
         assert f"Delete {NAME} and start it again" in ended.message, ended.message
         assert not list((place / NAME).glob("checkpoints/*"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -212,10 +213,10 @@ TOKENS = (
 )
 
 
-def random_toml(rng: Rng, text: str) -> str:
+def random_toml(rng: Rng, text: str, tokens: Sequence[str] = TOKENS) -> str:
     """A recipe with tokens put in, lines swapped, values replaced; or nothing but tokens."""
     if rng.random() < 0.1:
-        return "".join(str(token) for token in rng.choice(TOKENS, 40))
+        return "".join(str(token) for token in rng.choice(tokens, 40))
     if rng.random() < 0.1:
         depth = int(rng.choice([50, 500, 50_000]))
         return f"{text}\n[net]\nhidden = {'[' * depth}{']' * depth}\n"
@@ -224,14 +225,14 @@ def random_toml(rng: Rng, text: str) -> str:
         at = int(rng.integers(len(lines)))
         kind = rng.choice(["token", "value", "double", "drop", "table"])
         if kind == "value" and "=" in lines[at]:
-            lines[at] = f"{lines[at].partition('=')[0]}= {rng.choice(TOKENS)}"
+            lines[at] = f"{lines[at].partition('=')[0]}= {rng.choice(tokens)}"
         elif kind == "table":
-            lines[at] = f"{lines[at].partition('=')[0].strip(' []')}.x.y = {rng.choice(TOKENS)}"
+            lines[at] = f"{lines[at].partition('=')[0].strip(' []')}.x.y = {rng.choice(tokens)}"
         elif kind == "double":
             lines.insert(at, lines[at])
         elif kind == "drop" and len(lines) > 1:
             del lines[at]
         else:
             cut = int(rng.integers(len(lines[at]) + 1))
-            lines[at] = f"{lines[at][:cut]}{rng.choice(TOKENS)}{lines[at][cut:]}"
+            lines[at] = f"{lines[at][:cut]}{rng.choice(tokens)}{lines[at][cut:]}"
     return "\n".join(lines)

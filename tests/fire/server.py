@@ -37,6 +37,7 @@ LATE = (
 )
 PIPE_BYTES = 1 << 20  # a command says less
 STUB_PARITY = {"max_error": 0.0, "episodes": 1, "episodes_with_equal_return": 1}
+STUB_SEQUENCE_PARITY = {"max_error": 0.0, "batch_sizes": [1], "lengths": [1]}
 
 
 def preload() -> None:
@@ -64,6 +65,14 @@ def stub_export(net: Any, spec: Any, path: Path, make: Any) -> dict[str, Any]:
     return STUB_PARITY
 
 
+def stub_sequence_export(net: Any, spec: Any, path: Path, opset: int | None = None) -> dict[str, Any]:
+    """Likewise."""
+    from rlseq.files import write_atomic
+
+    write_atomic(path, lambda file: file.write(b"stub" * 100) and None)
+    return STUB_SEQUENCE_PARITY
+
+
 def obey_permissions() -> None:
     """Give up what lets root write where no permission is (CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, of Linux)."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -82,6 +91,8 @@ def child(request: dict[str, Any], out: int, err: int) -> NoReturn:
     from rlseq import trained
     from rlseq.cli import main
     from rlseq.dqn.train import DqnTrainer
+    from rlseq.exporter import sequence
+    from rlseq.seq.train import SeqTrainer
 
     code = 130  # where a second Ctrl-C comes while the first one's end is noted
     try:
@@ -92,8 +103,10 @@ def child(request: dict[str, Any], out: int, err: int) -> NoReturn:
         sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115 - they stay
         if request.get("export") == "stub":
             trained.export_network = stub_export  # type: ignore[assignment]
+            sequence.export_sequence = stub_sequence_export
         if request.get("loop") == "none":
-            DqnTrainer.loop = lambda self, session: os._exit(0)  # type: ignore[method-assign]
+            for trainer in (DqnTrainer, SeqTrainer):
+                trainer.loop = lambda self, session: os._exit(0)  # type: ignore[method-assign]
         if request.get("limit") is not None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (request["limit"], request["limit"]))

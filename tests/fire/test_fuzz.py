@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 
 from rlseq.spec import SPEC_KEY
-from tests.fire.forks import HERE, NAME, Ended, Server, begin, borrowed, in_parallel
+from tests.fire.cases import RUN, Case, numbers, run_cases
+from tests.fire.forks import HERE, NAME, Server, begin, borrowed
 from tests.fire.mutate import (
     PLANTED,
     Rng,
@@ -35,16 +34,6 @@ from tests.fire.mutate_onnx import mutate_description, mutate_graph
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="every case is a fork")
 
 SEED = 22
-RUN = "fuzzed-run"  # a name that no message holds by chance
-CASES = os.environ.get("RLSEQ_FUZZ", "400")
-LIMIT_SECONDS = 20
-LIMIT_BYTES = 2 << 30  # of memory, with what is shared with the server
-# Clear without the file's name: what sound files with other content come to.
-CLEAR = (
-    "the training has diverged",
-    "replaying its half-played episode gave other observations",
-    "there is no environment",
-)
 RECIPE = """format_version = 1
 algorithm = "dqn"
 [run]
@@ -65,15 +54,6 @@ clip_norm = "none"
 gamma = 0.9
 double = false
 """
-
-
-class Case(NamedTuple):
-    """What was damaged, and the command that gets it."""
-
-    said: str
-    file: str  # a word that the message must hold
-    words: tuple[str, ...]
-    loop: str = "run"  # "none": everything but the training itself, which may be of any length
 
 
 @pytest.fixture(scope="module")
@@ -172,53 +152,5 @@ def of_a_stranger(rng: Rng, place: Path) -> Case:
 KINDS = (of_a_checkpoint, of_a_run, of_a_recipe, of_a_policy, of_a_stranger)
 
 
-def wrong_with(ended: Ended, case: Case, place: Path) -> str | None:
-    """What is not as it should be."""
-    if ended.hung:
-        return "it hangs"
-    if ended.code not in (0, 1, 2):
-        return f"exit code {ended.code}"
-    if (place / "imported").exists():
-        return "a file had a module imported"
-    if ended.rss > LIMIT_BYTES:
-        return f"it took {ended.rss >> 20} MiB of memory"
-    if "Traceback" in ended.err or "bug of rlseq" in ended.err:
-        return "a traceback"
-    if ended.code == 0:
-        return None
-    message = ended.err.partition("Error: ")[2]
-    if case.file not in message and not any(words in message for words in CLEAR):
-        return "the message does not name the file"
-    if re.match(r"[A-Za-z]+Error\b", message) or len(message) > 1_500 or len(message.splitlines()) > 4:
-        return "the message is no paragraph for a user"
-    return None
-
-
-def numbers() -> range:
-    first, colon, end = CASES.partition(":")
-    return range(int(first), int(end)) if colon else range(int(CASES))
-
-
 def test_no_damaged_file_does_worse_than_be_refused(pool: SimpleQueue[Server], material: Path, tmp_path: Path) -> None:
-    def run(server: Server, number: int) -> tuple[str | None, int]:
-        rng = np.random.default_rng([SEED, number])
-        place = tmp_path / str(number)
-        place.mkdir()
-        for name in ("recipe.toml", "policy.onnx"):
-            shutil.copy(material / name, place / name)
-        shutil.copytree(material / NAME, place / RUN)
-        case = KINDS[number % len(KINDS)](rng, place)
-        request: dict[str, Any] = {"env": HERE, "export": "stub", "timeout": LIMIT_SECONDS, "path": [str(material)]}
-        ended = server(*case.words, cwd=place, loop=case.loop, **request)
-        if ended.hung:  # a file makes a command hang every time, a busy machine does not
-            ended = server(*case.words, cwd=place, loop=case.loop, **request)
-        wrong = wrong_with(ended, case, material)
-        shutil.rmtree(place)
-        return f"RLSEQ_FUZZ={number}:{number + 1}: {wrong}\n  {case}\n  {ended}" if wrong else None, ended.code
-
-    found = in_parallel(pool, run, numbers())
-    wrong = [text for text, _ in found if text is not None]
-    assert not wrong, f"{len(wrong)} of {len(found)} cases:\n" + "\n".join(wrong)
-    if len(found) >= 100:  # most damage is noticed, and some does no harm
-        assert len({code for _, code in found}) == 3
-        assert sum(code != 0 for _, code in found) >= 0.5 * len(found)
+    run_cases(pool, material, tmp_path, KINDS, SEED, numbers(400))

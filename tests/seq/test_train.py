@@ -140,6 +140,20 @@ def test_a_crashed_run_resumes_exactly_also_the_second_time(text: Path, variant:
 
 
 @pytest.mark.usefixtures("no_export")
+def test_dropout_goes_on_from_checkpoints_that_were_not_made_within_the_loop(text: Path) -> None:
+    """The first one, and one that replaces another after an evaluation that a signal had cut off."""
+    dropout = {"net": {"dropout": 0.2}}
+    whole = small_seq(text, dropout, name="whole").run
+    with pytest.raises(Crash):
+        small_seq(text, dropout, name="crashed", callbacks=[crash_at(3)])
+    crashed = Path(os.environ["RLSEQ_RUNS"]) / "crashed"
+    assert runs.Run(crashed).checkpoint("last").name == "0"
+    torch.rand(1)  # whatever else draws from torch's own stream
+    small_seq(None, resume=crashed)
+    assert_same_run(whole, crashed)
+
+
+@pytest.mark.usefixtures("no_export")
 def test_the_same_seed_gives_the_same_run_and_another_another(text: Path) -> None:
     first, second, other = (small_seq(text, name=name, seed=seed).run for name, seed in (("a", 1), ("b", 1), ("c", 2)))
     assert_same_run(first, second)
@@ -237,6 +251,7 @@ def test_the_best_weights_are_those_of_the_chosen_metric(text: Path) -> None:
         ({"seq": {"loss": "focal"}}, "focal"),
         ({"seq": {"task": "copy"}}, "seq.task"),
         ({"net": {"width": 15}}, "15"),
+        ({"optim": {"accumulate": 7}}, r"optim\.accumulate = 7 parts of seq\.batch_size = 6 .* --accumulate 6 or less"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_written(
