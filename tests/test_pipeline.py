@@ -18,7 +18,8 @@ import onnx
 import pytest
 
 import rlseq
-from rlseq import checkpoints, runs, training
+from rlseq import checkpoints, runs
+from rlseq import trained as policies
 from rlseq.errors import CorruptFile, NewerFormat, RlseqError, UsageError
 from rlseq.files import sha256_file
 from rlseq.pipeline import evaluate, export, load, play, train
@@ -82,7 +83,7 @@ def test_training_scoring_and_export_are_timed_apart(monkeypatch: pytest.MonkeyP
         return real(*words, **more)
 
     for name, seconds in (("score_network", 0.2), ("export_network", 0.4)):
-        monkeypatch.setattr(training, name, functools.partial(slow, getattr(training, name), seconds))
+        monkeypatch.setattr(policies, name, functools.partial(slow, getattr(policies, name), seconds))
     begin = time.perf_counter()
     summary = small({"run": {"steps": 60}}).summary
     parts = [summary[f"{part}_seconds"] for part in ("training", "scoring", "export")]

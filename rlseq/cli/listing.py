@@ -165,7 +165,7 @@ def _show_agents(rows: list[dict[str, Any]]) -> None:
         ]
         for row in rows
     ]
-    show_list(["agent", "environment or task", "score", "size"], table, right=("size",))
+    show_list(["agent", "environment/task", "score", "size"], table, right=("size",))
 
 
 def _show_runs(rows: list[dict[str, Any]]) -> None:
@@ -178,7 +178,7 @@ def _show_runs(rows: list[dict[str, Any]]) -> None:
         [row["name"], str(row["env"] or "-"), number(row["steps"]), row["status"], row.get("problem") or headline(row)]
         for row in rows
     ]
-    show_list(["run", "environment or task", "steps", "status", "score"], table, right=("steps",))
+    show_list(["run", "environment/task", "steps", "status", "score"], table, right=("steps",))
 
 
 def _show_envs(found: dict[str, list[str]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
@@ -21,6 +22,7 @@ from rlseq.cli.params import (
     PathArgument,
     Quiet,
 )
+from rlseq.errors import RlseqError
 
 
 class Render(StrEnum):
@@ -72,11 +74,9 @@ def evaluate(
     """
     out = Output(as_json, quiet)
     with out.working():
-        from rlseq.locate import locate
         from rlseq.pipeline import evaluate as run
-        from rlseq.pipeline import is_sequence
 
-        if data is None and not is_sequence(locate(path)):
+        if data is None and not _is_sequence(path):
             _announce(out, path, episodes, checkpoint)
         result = run(
             path,
@@ -141,11 +141,9 @@ def play(
     """
     out = Output(as_json, quiet)
     with out.working():
-        from rlseq.locate import locate
-        from rlseq.pipeline import is_sequence
         from rlseq.pipeline import play as run
 
-        if not is_sequence(locate(path)):
+        if not _is_sequence(path):
             _announce(out, path, episodes)
         result = run(
             path,
@@ -161,6 +159,17 @@ def play(
             action_output=action_output,
         )
     _show(out, result)
+
+
+def _is_sequence(path: str | None) -> bool:
+    """Whether a sequence model is meant; what is no readable file is told of by whoever opens it."""
+    from rlseq.locate import locate
+    from rlseq.pipeline import is_sequence
+
+    found = locate(path)
+    with contextlib.suppress(RlseqError):
+        return is_sequence(found)
+    return False
 
 
 def _announce(out: Output, path: str | None, episodes: int, checkpoint: str | None = None) -> None:

@@ -243,7 +243,8 @@ class SeqTrainer:
     def describe(self) -> dict[str, str]:
         """What is about to run, as label -> text."""
         o, d = self.options, dimensions(self.options.net)
-        shape = f"{d.layers} layer{'s' * (d.layers > 1)}, {d.width} wide" + (f", {d.heads} heads" if o.net.core == "gpt" else "")
+        heads = f", {d.heads} heads" if o.net.core == "gpt" else ""
+        shape = f"{d.layers} layer{'s' * (d.layers > 1)}, {d.width} wide{heads}"
         rows = o.seq.batch_size // o.optim.accumulate or 1
         memory = training_bytes(o.net, self.task.vocabulary, o.seq.context, rows)
         return {

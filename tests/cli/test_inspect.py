@@ -200,10 +200,10 @@ def test_list_runs(cli: Cli) -> None:
     (broken.path / "config.json").write_text("{")
     result = cli("list", "runs")
     lines = result.stdout.splitlines()
-    assert lines[0].split() == ["run", "environment", "steps", "status", "score"]
-    assert lines[1].startswith("third   -                -  damaged      runs/third/config.json is not valid JSON")
-    assert lines[2] == "second  CartPole-v1    500  interrupted  -"
-    assert lines[3] == "first   CartPole-v1    500  finished     482.2 ± 31"
+    assert lines[0].split() == ["run", "environment/task", "steps", "status", "score"]
+    assert lines[1].startswith("third   -                     -  damaged      runs/third/config.json is not valid JSON")
+    assert lines[2] == "second  CartPole-v1         500  interrupted  -"
+    assert lines[3] == "first   CartPole-v1         500  finished     482.2 ± 31"
     rows = only_json(cli("list", "runs", "--json"))["runs"]
     assert [row["name"] for row in rows] == ["third", "second", "first"]
     assert rows[2] == {
@@ -217,6 +217,7 @@ def test_list_runs(cli: Cli) -> None:
         "mean_return": 482.25,
         "std_return": 31.0,
         "episodes": 100,
+        "loss": None,
     }
 
 
@@ -227,9 +228,9 @@ def test_list_agents(cli: Cli, place: Path) -> None:
     (unplayed / "recipe.toml").write_text('algorithm = "dqn"')
     bytes_ = (folder / "policy.onnx").stat().st_size
     lines = cli("list", "agents").stdout.splitlines()
-    assert lines[0].split() == ["agent", "environment", "score", "size"]
-    assert lines[1].startswith("cartpole-dqn  CartPole-v1  482.2 ± 31")
-    assert lines[2].startswith("new-dqn       -            no policy.onnx")
+    assert lines[0].split() == ["agent", "environment/task", "score", "size"]
+    assert lines[1].startswith("cartpole-dqn  CartPole-v1       482.2 ± 31")
+    assert lines[2].startswith("new-dqn       -                 no .onnx file")
     row = only_json(cli("list", "agents", "--json"))["agents"][0]
     assert (row["name"], row["env"], row["mean_return"], row["bytes"]) == (
         "cartpole-dqn",

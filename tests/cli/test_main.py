@@ -20,7 +20,21 @@ from rlseq.version import __version__
 from tests.cli.conftest import Cli, failed, only_json
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ("train dqn", "eval", "play", "export", "info", "compare", "list", "options", "card", "board", "bench")
+COMMANDS = (
+    "train dqn",
+    "train seq",
+    "eval",
+    "play",
+    "generate",
+    "export",
+    "info",
+    "compare",
+    "list",
+    "options",
+    "card",
+    "board",
+    "bench",
+)
 EVAL = {"mean_return": 1.0, "std_return": 0.0, "min_return": 1.0, "max_return": 1.0, "episodes": 1, "mean_length": 1.0}
 
 
@@ -65,7 +79,20 @@ def test_the_examples_of_the_help_are_valid(words: list[str]) -> None:
 
 def test_the_order_of_the_commands(cli: Cli) -> None:
     listed = [line[2:].split()[0] for line in cli("-h").stdout.splitlines() if re.match("│ [a-z]", line)]
-    assert listed == ["train", "eval", "play", "export", "info", "compare", "list", "options", "card", "board", "bench"]
+    assert listed == [
+        "train",
+        "eval",
+        "play",
+        "generate",
+        "export",
+        "info",
+        "compare",
+        "list",
+        "options",
+        "card",
+        "board",
+        "bench",
+    ]
 
 
 def test_version(cli: Cli) -> None:
