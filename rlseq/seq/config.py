@@ -15,7 +15,7 @@ from rlseq.nets.config import SequenceNetOptions
 class SeqRunOptions(RunOptions, frozen=True, kw_only=True):
     """How long to train, and what to keep on disk; a step is an update."""
 
-    steps: Annotated[int, Meta(description="updates to train for", gt=0)] = 600
+    steps: Annotated[int, Meta(description="updates to train for", gt=0)] = 300
     horizon: Annotated[
         Annotated[int, Meta(gt=0)] | None,
         Meta(description="updates over which the learning rate runs; none: run.steps"),
@@ -23,7 +23,7 @@ class SeqRunOptions(RunOptions, frozen=True, kw_only=True):
     seed: Annotated[int, Meta(description="seed of weights, data order and dropout", ge=0, le=2**53)] = 0
     name: Annotated[str | None, Meta(description="name of the run folder; none: task, model, seed and time")] = None
     log_every: Annotated[int, Meta(description="updates between two points of a curve", gt=0)] = 10
-    checkpoint_every: Annotated[int, Meta(description="updates between checkpoints", gt=0)] = 200
+    checkpoint_every: Annotated[int, Meta(description="updates between checkpoints", gt=0)] = 100
 
 
 class SeqOptions(Options, frozen=True, kw_only=True):
@@ -40,10 +40,10 @@ class SeqOptions(Options, frozen=True, kw_only=True):
         Meta(description="what a token is; auto: a character, or a byte if there are more than 256 characters"),
     ] = "auto"
     context: Annotated[int, Meta(description="tokens of a sequence", ge=2, le=1_000_000)] = 128
-    batch_size: Annotated[int, Meta(description="sequences in one update", ge=1, le=1_000_000)] = 16
+    batch_size: Annotated[int, Meta(description="sequences in one update", ge=1, le=1_000_000)] = 8
     validation: Annotated[
         float, Meta(description="share of the data, its end, that is never trained on", gt=0, lt=1)
-    ] = 0.1
+    ] = 0.05
     loss: Annotated[
         str, Meta(description="cross_entropy, or package.module:function of your own; only ever typed by the user")
     ] = "cross_entropy"
@@ -62,7 +62,7 @@ class SeqEvalOptions(Options, frozen=True, kw_only=True):
     max_tokens: Annotated[
         Annotated[int, Meta(gt=0)] | None,
         Meta(description="tokens of an evaluation in training, evenly spread; none: all. The final score is of all"),
-    ] = 50_000
+    ] = 20_000
     target: Annotated[float | None, Meta(description="stop once the metric reaches this")] = None
     patience: Annotated[
         Annotated[int, Meta(gt=0)] | None, Meta(description="stop after this many evaluations without improvement")
