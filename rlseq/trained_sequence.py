@@ -85,7 +85,7 @@ def plan_sequence(options: SeqTraining, typed: Mapping[str, Any], resumed: runs.
             f"sequences: a part has at least one. Give --accumulate {options.seq.batch_size} or less, or a larger "
             "--batch-size."
         )
-    if options.seq.data is not None:  # a run may be resumed from another folder
+    if options.seq.data:  # a run may be resumed from another folder
         place = str(Path(options.seq.data).expanduser().absolute())
         options = msgspec.structs.replace(options, seq=msgspec.structs.replace(options.seq, data=place))
     task = read_task(options)

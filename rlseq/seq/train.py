@@ -34,7 +34,7 @@ from rlseq.nets.sizes import dimensions, training_bytes
 from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqTraining
 from rlseq.seq.losses import elementwise, masked_mean
-from rlseq.seq.model import build_network, sample_text, validation_loss
+from rlseq.seq.model import build_network, compiled, sample_text, validation_loss
 from rlseq.seq.tasks.task import Task
 from rlseq.seq.trial import time_precisions
 
@@ -74,7 +74,7 @@ class SeqTrainer:
         self.net = build_network(options, task).to(self.device)
         total = options.run.horizon or options.run.steps
         self.update_step = UpdateStep(self.net, options.optim, total_updates=total, precision=self.precision)
-        self._forward: Callable[..., Any] = torch.compile(self.net) if options.engine.compile else self.net
+        self._forward: Callable[..., Any] = compiled(self.net) if options.engine.compile else self.net
         self._element_loss = elementwise(options.seq.loss, options.seq.label_smoothing, vocabulary=task.vocabulary)
         self._gradients: Autograd[TokenBatch[Tensor]] = Autograd(self.loss, self.precision, self.device)
         self._rng = generator(REPLAY, options.run.seed)
@@ -236,7 +236,9 @@ class SeqTrainer:
     def describe(self) -> dict[str, str]:
         """What is about to run, as label -> text."""
         o, d = self.options, dimensions(self.options.net)
-        shape = f"{d.layers} layer{'s' * (d.layers > 1)}, {d.width} wide" + (f", {d.heads} heads" if o.net.core == "gpt" else "")
+        shape = f"{d.layers} layer{'s' * (d.layers > 1)}, {d.width} wide" + (
+            f", {d.heads} heads" if o.net.core == "gpt" else ""
+        )
         rows = o.seq.batch_size // o.optim.accumulate or 1
         memory = training_bytes(o.net, self.task.vocabulary, o.seq.context, rows)
         return {

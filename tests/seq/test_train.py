@@ -13,10 +13,11 @@ import onnxruntime
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.exc import TorchDynamoException
 from torch.nn import functional as F
 
 from rlseq import pipeline, runs
-from rlseq.errors import CorruptFile, Interrupted, NonFiniteLoss, UsageError
+from rlseq.errors import CorruptFile, Interrupted, NonFiniteLoss, RlseqError, UsageError
 from rlseq.events import Event
 from rlseq.seq.train import SeqTrainer
 from rlseq.training import plan_training
@@ -261,6 +262,11 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(
     assert not (Path(os.environ["RLSEQ_RUNS"]) / "a").exists()
 
 
+def test_an_empty_word_for_the_data_is_not_the_current_folder() -> None:
+    with pytest.raises(UsageError, match="the data '' is neither a file nor a folder"):
+        pipeline.train("seq", data="")
+
+
 def squared(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
     """A loss of one's own."""
     one_hot = F.one_hot(targets_BT, logits_BTV.shape[-1]).to(logits_BTV.dtype)
@@ -292,6 +298,16 @@ def test_precision_is_timed_and_leaves_no_trace(text: Path) -> None:
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(before[name], p) for name, p in mixed.net.named_parameters())
     assert mixed.task.sample(np.random.default_rng(1), 2).inputs.shape == (2, 12)
+
+
+def test_a_compiler_that_is_missing(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise TorchDynamoException("InvalidCxxCompiler: no compiler.\nA page of advice.")
+
+    monkeypatch.setattr(torch, "compile", lambda net: broken)
+    made = trainer(text, {"engine": {"compile": True}})
+    with pytest.raises(RlseqError, match=r"failed here: InvalidCxxCompiler: no compiler\. .* engine\.compile=false$"):
+        made._learn(made.task.sample(np.random.default_rng(0), 6), 0)
 
 
 def test_fp16_s_skipped_update_advances_nothing(text: Path) -> None:
