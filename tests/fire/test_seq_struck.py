@@ -78,7 +78,9 @@ def whole(pool: SimpleQueue[Server], text: Path, tmp_path_factory: pytest.TempPa
         assert ended.code == 0, ended
         return variant, Whole(place / NAME, ended.seconds, words)
 
-    return dict(in_parallel(pool, run, [*VARIANTS] * 2))  # the second time everything is warm
+    timed = in_parallel(pool, run, [*VARIANTS] * 2)
+    # The quicker one: a strike that comes too late strikes nothing.
+    return dict(sorted(timed, key=lambda one: one[1].seconds, reverse=True))
 
 
 def assert_goes_on(server: Server, place: Path, whole: Whole, context: str, *, stopped: bool = False) -> None:
