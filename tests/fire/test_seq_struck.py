@@ -39,8 +39,8 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="strikes forks o
 
 SEED = 24
 KILLS = 24
-KILLS_IN_EXPORT = 4
-SIGNALS = 10  # of each kind
+KILLS_IN_EXPORT = 3
+SIGNALS = 8  # of each kind
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 VARIANTS: dict[str, dict[str, Any]] = {
     "muon, averaged weights": {"optim": {"ema": 0.9}},
