@@ -79,6 +79,7 @@ def test_what_eval_is_given(cli: Cli, given: Any) -> None:
             "env": None,
             "inputs": None,
             "action_output": None,
+            "data": None,
         },
     )
     assert given[1] == (
@@ -92,6 +93,7 @@ def test_what_eval_is_given(cli: Cli, given: Any) -> None:
             "env": "m:E-v0",
             "inputs": ["o", "p"],
             "action_output": "q",
+            "data": None,
         },
     )
 
