@@ -167,8 +167,9 @@ def evaluate(
 def _no_environment(found: Located, given: Mapping[str, Any]) -> None:
     for flag, value in given.items():
         if value is not None and value != ():
+            typed = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
             raise UsageError(
-                f"{flag} {value}: {found.name} is a sequence model, which has no environment: leave it out."
+                f"{flag} {typed}: {found.name} is a sequence model, which has no environment: leave it out."
             )
 
 

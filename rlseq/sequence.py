@@ -39,10 +39,15 @@ class Tokenizer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """Tokens `[T]` int64.
 
         Raises:
-            UsageError: a character that is not in the vocabulary, named.
+            UsageError: a character that is not in the vocabulary, or none at all, named.
         """
         if self.unit == "byte":
-            return np.frombuffer(text.encode(), np.uint8).astype(np.int64)
+            try:
+                return np.frombuffer(text.encode(), np.uint8).astype(np.int64)
+            except UnicodeEncodeError as error:  # half a surrogate pair, or a byte of a command line that is no UTF-8
+                raise UsageError(
+                    f"the text holds {text[error.start]!r}, which is no character: give text in UTF-8."
+                ) from None
         numbers = {character: number for number, character in enumerate(self.characters)}
         unknown = sorted({character for character in text if character not in numbers})
         if unknown:

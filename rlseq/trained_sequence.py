@@ -93,7 +93,7 @@ def plan_sequence(options: SeqTraining, typed: Mapping[str, Any], resumed: runs.
 
 def placed(options: SeqTraining) -> SeqTraining:
     """With the whole path of the data, because a run may be resumed from another folder."""
-    if options.seq.data is None:
+    if not options.seq.data:
         return options
     place = str(Path(options.seq.data).expanduser().absolute())
     return msgspec.structs.replace(options, seq=msgspec.structs.replace(options.seq, data=place))

@@ -32,7 +32,7 @@ def board(
 ) -> None:
     """Look at the curves of all runs in TensorBoard; Ctrl-C ends it.
 
-    The page is served to this machine only. The x-axis counts environment steps.
+    The page is served to this machine only. The x-axis counts environment steps; updates where there is no environment.
 
     Examples:
 

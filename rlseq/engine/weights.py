@@ -29,6 +29,7 @@ def load_arrays(net: nn.Module, arrays: Mapping[str, np.ndarray], where: str) ->
         name = odd[0]
         raise CorruptFile(
             f"{where} holds weights of another network: {name} is {given.get(name, 'missing')}, this network has "
-            f"{expected.get(name, 'no such weight')}. It was made for another environment or with other net.* options."
+            f"{expected.get(name, 'no such weight')}. It was made for another environment or other data, or with other "
+            "net.* options."
         )
     net.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})

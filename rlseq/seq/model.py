@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import nn
 
 from rlseq.envs.seeding import WEIGHTS, derived_seed
-from rlseq.errors import UsageError
+from rlseq.errors import RlseqError, UsageError
 from rlseq.memory import check_memory
 from rlseq.nets.network import NetInput, seeded
 from rlseq.nets.sequence import SequenceNetwork
@@ -54,6 +54,29 @@ def sequence_spec(net: SequenceNetwork, task: Task, options: SeqTraining) -> Seq
         tokenizer=task.tokenizer,
         state=net.state_leaves,
     )
+
+
+def compiled(net: SequenceNetwork) -> Callable[..., Any]:
+    """The network under `torch.compile`, which begins to work, or fails, with the first call.
+
+    Raises:
+        RlseqError: when called: it cannot be compiled here.
+    """
+    from torch._dynamo.exc import TorchDynamoException
+
+    inner = torch.compile(net)
+
+    def forward(*arguments: Any) -> Any:
+        try:
+            return inner(*arguments)
+        except TorchDynamoException as error:
+            reason = str(error).strip().partition("\n")[0].removesuffix(".")
+            raise RlseqError(
+                f"engine.compile = true: torch.compile failed here: {reason}. On a CPU it needs a C++ compiler: "
+                "install g++ or let CXX name one; or leave it out: --set engine.compile=false"
+            ) from None
+
+    return forward
 
 
 @contextlib.contextmanager

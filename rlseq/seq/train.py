@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,13 +30,12 @@ from rlseq.engine.weights import load_arrays, state_arrays
 from rlseq.envs.seeding import REPLAY, WEIGHTS, derived_seed, generator
 from rlseq.errors import CorruptFile, NonFiniteLoss, UsageError
 from rlseq.nets.network import NetInput, num_parameters
-from rlseq.nets.sequence import SequenceNetwork
 from rlseq.nets.sizes import dimensions, training_bytes
 from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqTraining
 from rlseq.seq.flops import peak_flops, training_flops
 from rlseq.seq.losses import elementwise, masked_mean
-from rlseq.seq.model import build_network, sample_text, validation_loss
+from rlseq.seq.model import build_network, compiled, sample_text, validation_loss
 from rlseq.seq.tasks.task import Task
 from rlseq.seq.trial import time_precisions
 
@@ -77,7 +75,7 @@ class SeqTrainer:
         self.net = build_network(options, task).to(self.device)
         total = options.run.horizon or options.run.steps
         self.update_step = UpdateStep(self.net, options.optim, total_updates=total, precision=self.precision)
-        self._forward: Callable[..., Any] = _compiled(self.net, self.device) if options.engine.compile else self.net
+        self._forward: Callable[..., Any] = compiled(self.net) if options.engine.compile else self.net
         self._element_loss = elementwise(options.seq.loss, options.seq.label_smoothing, vocabulary=task.vocabulary)
         self._gradients: Autograd[TokenBatch[Tensor]] = Autograd(self.loss, self.precision, self.device)
         self._rng = generator(REPLAY, options.run.seed)
@@ -276,20 +274,6 @@ class SeqTrainer:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def _compiled(net: SequenceNetwork, device: torch.device) -> Callable[..., Any]:
-    """The network's forward by torch.compile; the module itself, and so a checkpoint's names, stay as they are.
-
-    Raises:
-        UsageError: there is no C++ compiler, which torch.compile needs on a CPU.
-    """
-    if device.type == "cpu" and not any(map(shutil.which, ("g++", "clang++", "c++", "cl"))):
-        raise UsageError(
-            "engine.compile = true needs a C++ compiler on a CPU, and none is found (g++, clang++). Install one, or "
-            "leave it out."
-        )
-    return torch.compile(net)
 
 
 def check_data(task: Task, sha256: object, run: Path) -> None:

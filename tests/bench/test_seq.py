@@ -85,4 +85,5 @@ def test_without_data_the_standard_library_becomes_one_file(monkeypatch: pytest.
 def test_the_commands_have_the_references_context_and_score_all_of_the_split(name: str) -> None:
     words = COMMANDS[name]
     assert words[words.index("--context") + 1] == str(reference.Shape().context)
-    assert not [word for word in words if "seq.validation" in word or "--data" in word or "--seed" in word]
+    assert "seq.validation=0.1" in words  # the reference's split
+    assert not [word for word in words if "--data" in word or "--seed" in word]

@@ -48,6 +48,7 @@ def given(place: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, dict[
 
         return function
 
+    monkeypatch.setattr(pipeline, "is_sequence", lambda found: False)  # the file is none
     monkeypatch.setattr(pipeline, "evaluate", record(RESULT))
     monkeypatch.setattr(pipeline, "play", record({**RESULT, "native": True, "video": "x.gif"}))
     monkeypatch.setattr(pipeline, "export", record(pipeline.ExportResult(place / "x.onnx", PARITY)))

@@ -150,4 +150,4 @@ KINDS = (of_a_checkpoint, of_a_run, of_a_recipe, of_a_file, of_a_stranger)
 def test_no_damaged_sequence_run_does_worse_than_be_refused(
     pool: SimpleQueue[Server], material: Path, tmp_path: Path
 ) -> None:
-    run_cases(pool, material, tmp_path, KINDS, SEED, numbers(120))
+    run_cases(pool, material, tmp_path, KINDS, SEED, numbers(100))

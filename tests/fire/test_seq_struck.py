@@ -39,8 +39,8 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="strikes forks o
 
 SEED = 24
 KILLS = 24
-KILLS_IN_EXPORT = 4
-SIGNALS = 10  # of each kind
+KILLS_IN_EXPORT = 3
+SIGNALS = 8  # of each kind
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 VARIANTS: dict[str, dict[str, Any]] = {
     "muon, averaged weights": {"optim": {"ema": 0.9}},
@@ -78,7 +78,9 @@ def whole(pool: SimpleQueue[Server], text: Path, tmp_path_factory: pytest.TempPa
         assert ended.code == 0, ended
         return variant, Whole(place / NAME, ended.seconds, words)
 
-    return dict(in_parallel(pool, run, [*VARIANTS] * 2))  # the second time everything is warm
+    timed = in_parallel(pool, run, [*VARIANTS] * 2)
+    # The quicker one: a strike that comes too late strikes nothing.
+    return dict(sorted(timed, key=lambda one: one[1].seconds, reverse=True))
 
 
 def assert_goes_on(server: Server, place: Path, whole: Whole, context: str, *, stopped: bool = False) -> None:

@@ -133,8 +133,8 @@ def split_tokens(corpus: Corpus, validation: float, context: int) -> Split:
         )
     if num_train <= context:
         raise UsageError(
-            f"{where} (seq.validation = {validation:g}), and a window needs {context + 1}: set seq.context lower, or "
-            "give more data: --data PATH"
+            f"{where} (seq.validation = {validation:g}), and a window needs {context + 1}: set seq.context or "
+            "seq.validation lower, or give more data: --data PATH"
         )
     return split
 

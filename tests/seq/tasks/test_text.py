@@ -71,7 +71,12 @@ def test_training_and_validation_meet_and_do_not_overlap() -> None:
             r"9 tokens to train on and 1 for validation \(seq.validation = 0.1\), .*set seq.validation higher",
         ),
         (1, 2, 0.1, r"0 tokens to train on and 1 for validation"),
-        (100, 90, 0.1, r"90 tokens .* and 10 for validation .* a window needs 91: set seq.context lower, or give more"),
+        (
+            100,
+            90,
+            0.1,
+            r"90 tokens .* and 10 for validation .* a window needs 91: set seq.context or seq.validation lower",
+        ),
     ],
 )
 def test_too_little_data(num: int, context: int, validation: float, message: str) -> None:
