@@ -133,7 +133,7 @@ def test_a_part_of_the_validation_data_is_spread_over_all_of_it() -> None:
 def test_samples_are_windows_with_targets_one_further(tmp_path: Path) -> None:
     text = "the quick brown fox jumps over the lazy dog, and then it does so again and again"
     corpus = read(tmp_path, text)
-    task = TextTask(SeqOptions(context=7), corpus)
+    task = TextTask(SeqOptions(context=7, validation=0.1), corpus)
     train = text[: math.floor(0.9 * len(text))]
     rng, twin = np.random.default_rng(5), np.random.default_rng(5)
     for _ in range(20):
@@ -225,7 +225,7 @@ def test_the_table_builds_a_task_from_options(tmp_path: Path, monkeypatch: pytes
     content = "hello, world\n" * 10
     (tmp_path / "a.txt").write_text(content)
     (tmp_path / "b.md").write_bytes(b"\0")
-    task: Task = TASKS["text"](SeqOptions(data=str(tmp_path), pattern="*.txt", context=4))
+    task: Task = TASKS["text"](SeqOptions(data=str(tmp_path), pattern="*.txt", context=4, validation=0.1))
     assert (task.name, task.vocabulary, task.notes) == ("text", 10, [])
     assert task.sha256 == hashlib.sha256(content.encode()).hexdigest()
     assert task.description == f"{tmp_path} (130 characters, 10 different)"
