@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -67,3 +67,12 @@ def type_text(kind: Any) -> str:
     if origin is tuple:
         return f"list of {type_text(inner[0])}"
     return "table" if origin is dict else getattr(kind, "__name__", str(kind))
+
+
+def flattened(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Nested values as `("dqn.gamma", 0.99)`."""
+    rows: list[tuple[str, Any]] = []
+    for key, value in tree.items():
+        nested = isinstance(value, dict) and value
+        rows += flattened(value, f"{prefix}{key}.") if nested else [(prefix + key, value)]
+    return rows

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rlseq.player.onnx_policy import OnnxPolicy
 
 EVALUATION_ENVS = 10
+EVALUATION_EPISODES = 100
 
 
 class TrainingResult(NamedTuple):
@@ -95,7 +96,7 @@ def train(
 def evaluate(
     path: str | Path | None = None,
     *,
-    episodes: int = 100,
+    episodes: int = EVALUATION_EPISODES,
     seed: int = 0,
     checkpoint: str = "best",
     num_envs: int | None = None,
@@ -136,6 +137,8 @@ def evaluate(
                 "--env": env,
                 "--input": inputs,
                 "--action-output": action_output,
+                "--episodes": None if episodes == EVALUATION_EPISODES else episodes,
+                "--seed": seed or None,
             },
         )
         return evaluate_sequence(found, str(checkpoint), None if data is None else str(data))
@@ -169,7 +172,8 @@ def _no_environment(found: Located, given: Mapping[str, Any]) -> None:
         if value is not None and value != ():
             typed = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
             raise UsageError(
-                f"{flag} {typed}: {found.name} is a sequence model, which has no environment: leave it out."
+                f"{flag} {typed}: {found.name} is a sequence model, which has neither environment nor episodes: leave it "
+                "out."
             )
 
 

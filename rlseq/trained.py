@@ -41,6 +41,14 @@ class PolicyJob(NamedTuple):
         """What the lineage says of this training."""
         return {"env_id": self.options.env.id}
 
+    def check_parent(self, parent: runs.Run) -> None:
+        """Whether its weights can be begun with, apart from their shapes.
+
+        Raises:
+            UsageError: the run trained a sequence model.
+        """
+        read_policy_options(parent)
+
     def trainer(self) -> DqnTrainer:
         """Environments, network and replay."""
         from rlseq.dqn.train import DqnTrainer

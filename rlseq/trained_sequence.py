@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,7 +39,25 @@ class SequenceJob(NamedTuple):
     @property
     def facts(self) -> dict[str, Any]:
         """What the lineage says of this training."""
-        return {"task": self.task.name, "data_sha256": self.task.sha256}
+        return {
+            "task": self.task.name,
+            "data_sha256": self.task.sha256,
+            "tokenizer_sha256": tokenizer_digest(self.task),
+        }
+
+    def check_parent(self, parent: runs.Run) -> None:
+        """Weights of other tokens would fit, and mean something else.
+
+        Raises:
+            UsageError: the run trained a policy, or has other tokens.
+        """
+        read_sequence_options(parent)
+        trained = [step for step in parent.lineage() if step.get("step") == "train"]
+        if trained and trained[-1].get("tokenizer_sha256") != tokenizer_digest(self.task):
+            raise UsageError(
+                f"--from {parent.path}: it was trained on other characters than {self.task.description} has, so its "
+                "weights mean other tokens. Begin without --from, or give data with the same characters."
+            )
 
     def trainer(self) -> SeqTrainer:
         """Network and update step."""
@@ -66,6 +85,12 @@ class SequenceJob(NamedTuple):
         }
 
 
+def tokenizer_digest(task: Task) -> str | None:
+    """The SHA-256 of what the tokens stand for; None where they are no text."""
+    tokenizer = task.tokenizer
+    return None if tokenizer is None else hashlib.sha256(msgspec.json.encode(tokenizer)).hexdigest()
+
+
 def plan_sequence(options: SeqTraining, typed: Mapping[str, Any], resumed: runs.Run | None) -> SequenceJob:
     """Read the data and check that it suffices.
 
@@ -84,6 +109,11 @@ def plan_sequence(options: SeqTraining, typed: Mapping[str, Any], resumed: runs.
             f"optim.accumulate = {options.optim.accumulate} parts of seq.batch_size = {options.seq.batch_size} "
             f"sequences: a part has at least one. Give --accumulate {options.seq.batch_size} or less, or a larger "
             "--batch-size."
+        )
+    if options.net.window is not None and options.net.window > options.seq.context:
+        raise UsageError(
+            f"net.window = {options.net.window} is more than seq.context = {options.seq.context}, and nothing that far "
+            "back is ever trained: give a smaller window, or a longer --context."
         )
     options = placed(options)
     task = read_task(options)

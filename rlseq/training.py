@@ -17,6 +17,7 @@ from rlseq.algorithms import ALGORITHMS
 from rlseq.envs.make import FACTORY, MakeEnv, split_id
 from rlseq.errors import Interrupted, RlseqError, UsageError
 from rlseq.events import Callback
+from rlseq.fields import flattened
 from rlseq.machine import describe_machine
 from rlseq.resolve import Training, given_values, read_options, resolve_new, resolve_resumed
 from rlseq.seq.config import SeqTraining
@@ -71,6 +72,9 @@ class Job(Protocol):
     @property
     def facts(self) -> dict[str, Any]:
         """What the lineage says of this training."""
+
+    def check_parent(self, parent: runs.Run) -> None:
+        """Whether the weights of a run can be begun with, apart from their shapes."""
 
     def trainer(self) -> Any:
         """The `Trainer`; everything heavy begins here."""
@@ -145,7 +149,7 @@ def _run(plan: Plan, init_from: str | Path | None, callbacks: Sequence[Callback]
             manifest = _resumable(plan) if run is not None else None
             trainer = plan.job.trainer()
             stack.callback(trainer.close)
-            lineage = _initial_weights(trainer, init_from) if init_from is not None else []
+            lineage = _initial_weights(plan, trainer, init_from) if init_from is not None else []
             run = run or _new_run(plan, lineage, stack)
             options = plan.job.options
             session = Session(plan.job.algorithm, run, options.run, options.eval, callbacks)
@@ -192,9 +196,10 @@ def _new_run(plan: Plan, lineage: list[dict[str, Any]], stack: contextlib.ExitSt
     return run
 
 
-def _initial_weights(trainer: Any, init_from: str | Path) -> list[dict[str, Any]]:
+def _initial_weights(plan: Plan, trainer: Any, init_from: str | Path) -> list[dict[str, Any]]:
     """Load a run's best weights; returns that run's lineage."""
     parent = runs.open_run(init_from)
+    plan.job.check_parent(parent)
     checkpoint = parent.checkpoint("best")
     arrays = checkpoints.read_arrays(checkpoint, checkpoints.read_manifest(checkpoint), "model")
     trainer.load_weights(arrays, str(checkpoint))
@@ -284,17 +289,10 @@ def _finish(plan: Plan, trainer: Any, session: Session, run: runs.Run) -> dict[s
         **result,
     }
     session.log.hparams(
-        dict(_flat(msgspec.to_builtins(plan.job.options))),
+        dict(flattened(msgspec.to_builtins(plan.job.options))),
         {f"hparam/{name}": summary[name] for name in ALGORITHMS[plan.job.algorithm].headline},
         session.step,
     )
     session.log.sync()  # the summary says that all is done, so all must be there
     run.write("summary.json", summary)
     return summary
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    rows: list[tuple[str, Any]] = []
-    for key, value in tree.items():
-        rows += _flat(value, f"{prefix}{key}.") if isinstance(value, dict) and value else [(prefix + key, value)]
-    return rows

@@ -75,6 +75,11 @@ class OptimOptions(Options, frozen=True, kw_only=True):
                 f"optim.clip_norm = {self.clip_norm} and optim.clip_value = {self.clip_value} exclude each other: "
                 "set one of them to none."
             )
+        if self.adam_lr is not None and self.name != "muon":
+            raise ValueError(
+                f"optim.adam_lr = {self.adam_lr} is of muon's helper, and optim.name = {self.name}: set optim.lr, and "
+                "optim.adam_lr to none."
+            )
         if self.schedule == "one_cycle" and self.warmup_updates:
             raise ValueError(
                 f"optim.warmup_updates = {self.warmup_updates} and optim.schedule = one_cycle exclude each other: it "

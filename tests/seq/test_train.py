@@ -252,6 +252,9 @@ def test_the_best_weights_are_those_of_the_chosen_metric(text: Path) -> None:
         ({"seq": {"loss": "focal"}}, "focal"),
         ({"seq": {"task": "copy"}}, "seq.task"),
         ({"net": {"width": 15}}, "15"),
+        ({"net": {"window": 13}}, r"net\.window = 13 is more than seq\.context = 12"),
+        ({"optim": {"name": "adamw", "adam_lr": 0.1}}, r"optim\.adam_lr = 0\.1"),
+        ({"optim": {"accumulate": 7}}, r"optim\.accumulate = 7 parts of seq\.batch_size = 6"),
         ({"optim": {"accumulate": 7}}, r"optim\.accumulate = 7 parts of seq\.batch_size = 6 .* --accumulate 6 or less"),
     ],
 )
@@ -365,6 +368,21 @@ def test_the_work_of_a_token_by_hand(text: Path) -> None:
     head = 16 * made.task.vocabulary + 16
     assert training_flops(made.options.net, made.net, 12) == 6 * (block + head) + 12 * 1 * 16 * 12
     assert peak_flops("NVIDIA H200") == 989e12 and peak_flops("GeForce 256") is None
+
+
+@pytest.mark.usefixtures("no_export")
+def test_beginning_from_another_run(text: Path, tmp_path: Path) -> None:
+    parent = small_seq(text, name="a").run
+    child = small_seq(text, {"optim": {"lr": 1e-12}}, name="b", init_from=parent)
+    best = weights(runs.Run(parent).checkpoint("best"))
+    for name, array in weights(runs.Run(child.run).checkpoint("0")).items():
+        if name.startswith("model/"):
+            np.testing.assert_array_equal(array, best[name], err_msg=name)
+    assert [step["step"] for step in runs.Run(child.run).lineage()] == ["train", "train"]
+    other = tmp_path / "other.txt"
+    other.write_text(text.read_text().replace("a", "x"))  # as many characters, but others
+    with pytest.raises(UsageError, match="trained on other characters than"):
+        small_seq(other, name="c", init_from=parent)
 
 
 def test_policies_and_sequence_models_are_told_apart(text: Path) -> None:
