@@ -172,8 +172,7 @@ def _no_environment(found: Located, given: Mapping[str, Any]) -> None:
         if value is not None and value != ():
             typed = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
             raise UsageError(
-                f"{flag} {typed}: {found.name} is a sequence model, which has neither environment nor episodes: leave it "
-                "out."
+                f"{flag} {typed}: {found.name} is a sequence model, without environment and episodes: leave it out."
             )
 
 
