@@ -69,9 +69,9 @@ def test_the_numbers_are_those_of_the_runs() -> None:
     data = make(range(3)).data
     known = ("name", "algorithm", "task", "model", "data", "data_sha256", "validation", "context", "tokens")
     assert [data[key] for key in known] == [
-        *("mine", "seq", "text", "gpt", "the library (9000 characters)", "d" * 64, 0.1, 128, 1000)
+        *("mine", "seq", "text", "gpt", "the library (9000 characters)", "d" * 64, 0.05, 128, 1000)
     ]
-    assert (data["selection_metric"], data["selection_tokens"]) == ("loss", 50_000)
+    assert (data["selection_metric"], data["selection_tokens"]) == ("loss", 20_000)
     deviation = math.sqrt(((1.5 - 4.15 / 3) ** 2 + (1.25 - 4.15 / 3) ** 2 + (1.4 - 4.15 / 3) ** 2) / 2)
     half = T_2 * deviation / math.sqrt(3)
     assert data["score"] == {

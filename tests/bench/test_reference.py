@@ -130,7 +130,7 @@ def test_every_target_is_scored_once_in_windows_of_the_context(length: int) -> N
 
 
 def test_it_is_scored_on_the_windows_that_ours_is(book: Path) -> None:
-    text, task = read_text(book), TextTask(SeqOptions(data=str(book), context=64))
+    text, task = read_text(book), TextTask(SeqOptions(data=str(book), context=64, validation=0.1))
     theirs = list(reference.windows(text.validation, 64, 1))
     ours = list(task.validation(1))
     assert len(ours) == len(theirs) == 2

@@ -174,6 +174,7 @@ def test_a_command_that_fails_is_told(book: Path) -> None:
 @pytest.mark.slow
 def test_a_real_command(book: Path) -> None:
     words = ["--context", "16", "--batch-size", "4", "--steps", "3", "--size", "tiny", "--threads", "1"]
+    words += ["--set", "seq.validation=0.1"]
     ran = run_command(words, book, 0)
     assert (ran.summary["updates"], ran.summary["tokens"]) == (3, len(reference.read_text(book).validation) - 1)
     assert ran.seconds > ran.summary["training_seconds"] > 0.0
