@@ -30,16 +30,16 @@ from rlseq.files import sha256_file
 # time, `whole` all of it.
 COMMANDS: dict[str, tuple[str, ...]] = {
     "third": (
-        *("--amp", "--context", "64", "--batch-size", "12", "--steps", "420", "--lr", "0.004"),
+        *("--amp", "--context", "64", "--batch-size", "12", "--steps", "300", "--lr", "0.004"),
         *("--set", "optim.adam_lr=0.01", "--set", "seq.validation=0.1"),
         *("--set", "net.layers=4", "--set", "net.heads=4", "--set", "net.width=128"),
-        *("--set", "eval.every=420", "--set", "eval.sample_tokens=0", "--set", "run.checkpoint_every=420"),
+        *("--set", "eval.every=300", "--set", "eval.sample_tokens=0", "--set", "run.checkpoint_every=300"),
     ),
     "whole": (
-        *("--amp", "--context", "64", "--batch-size", "24", "--steps", "1150", "--lr", "0.004"),
+        *("--amp", "--context", "64", "--batch-size", "24", "--steps", "1000", "--lr", "0.004"),
         *("--set", "optim.adam_lr=0.01", "--set", "seq.validation=0.1"),
         *("--set", "net.layers=4", "--set", "net.heads=4", "--set", "net.width=128"),
-        *("--set", "eval.every=1150", "--set", "eval.sample_tokens=0", "--set", "run.checkpoint_every=1150"),
+        *("--set", "eval.every=1000", "--set", "eval.sample_tokens=0", "--set", "run.checkpoint_every=1000"),
     ),
 }
 
