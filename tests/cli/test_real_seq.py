@@ -51,7 +51,7 @@ def test_export(cli: Cli, place: Path) -> None:
     assert shown.exit_code == 0, shown.output
     assert "whole and token by token" in " ".join(shown.stdout.split())
     assert (place / "other.onnx").read_bytes() == (place / "runs/mine/model.onnx").read_bytes()
-    failed(cli("export runs/mine --import math --out x.onnx"), 2, "--import", "a sequence model, which has no env")
+    failed(cli("export runs/mine --import math --out x.onnx"), 2, "--import", "a sequence model, without env")
 
 
 def test_generate_says_what_is_wrong_before_it_writes(cli: Cli, place: Path) -> None:
