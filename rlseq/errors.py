@@ -67,11 +67,11 @@ class ParityError(RlseqError):
 
 
 class Elsewhere(RlseqError):
-    """Another process of the training failed, and says itself why."""
+    """Another process of the same training failed, and says itself why."""
 
 
 class PeerLost(Elsewhere):
-    """Another process of the training went away without a word."""
+    """Another process of the same training went away without a word."""
 
 
 class Interrupted(RlseqError):
