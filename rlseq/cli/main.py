@@ -24,8 +24,8 @@ from rlseq.errors import Elsewhere, Interrupted, RlseqError
 # The base of what typer raises for wrong usage; typer does not export it, and has moved it between versions.
 _TyperError: Any = typer.BadParameter.__mro__[2]
 
-# A process that fell with another one waits so long before it leaves: once one has left, torchrun's agent ends all
-# others, and the one that knows what happened must have said so before.
+# A process that ends because of another one waits so long before it leaves: once one has left, torchrun's agent ends
+# the rest, and until then the one that knows what happened must have said so, and process 0 must have saved.
 WORD_SECONDS = 1.0
 
 
@@ -81,12 +81,11 @@ def report(error: Exception, typed: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
-    if isinstance(error, Elsewhere):
-        code = _tell(str(error), error.exit_code, typed, kind=Elsewhere.__name__)
-        time.sleep(WORD_SECONDS)
+    if isinstance(error, (Elsewhere, Interrupted)):
+        code = _tell(str(error), error.exit_code, typed, kind=_kind(error))
+        if isinstance(error, Elsewhere) or _process(typed) > 0:
+            time.sleep(WORD_SECONDS)
         return code
-    if isinstance(error, Interrupted):
-        return _tell(str(error), error.exit_code, typed, kind="Interrupted")
     if isinstance(error, RlseqError):
         return _tell(str(error), error.exit_code, typed)
     if isinstance(error, _TyperError):
@@ -135,6 +134,10 @@ def _tell(message: str, code: int, typed: Sequence[str], kind: str = "Error") ->
     if "--json" in typed and process == 0:
         write_json({"error": message, "exit_code": code})
     return code
+
+
+def _kind(error: Elsewhere | Interrupted) -> str:
+    return "Interrupted" if isinstance(error, Interrupted) else Elsewhere.__name__
 
 
 def _process(typed: Sequence[str]) -> int:

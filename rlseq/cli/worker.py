@@ -10,15 +10,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rlseq.errors import UsageError
+from rlseq.ranks import rank_here
+
 # In the environment of a worker that `rlseq train --nproc` started: the file for its report, and the launcher.
 REPORT, LAUNCHER = "RLSEQ_REPORT", "RLSEQ_LAUNCHER"
 _SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def rank() -> int:
-    """Which process of a training this one is, as torchrun numbers them; 0 where there is only one."""
-    number = os.environ.get("RANK", "")
-    return int(number) if number.isdecimal() and "WORLD_SIZE" in os.environ else 0
+    """Which process of a training this one is; 0 where there is only one, or where torchrun's variables are wrong: that
+    is for the training to say."""
+    try:
+        return rank_here()
+    except UsageError:
+        return 0
 
 
 def hand_over(report: Mapping[str, Any]) -> bool:

@@ -339,6 +339,8 @@ def under_torchrun(monkeypatch: pytest.MonkeyPatch, rank: int, error: Exception 
     monkeypatch.setattr("rlseq.cli.main.WORD_SECONDS", 0.01)
     monkeypatch.setenv("RANK", str(rank))
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    monkeypatch.setenv("MASTER_PORT", "29500")
 
 
 @pytest.mark.parametrize(
@@ -371,8 +373,7 @@ def test_process_0_speaks_and_others_of_their_own_failures(
 
 def test_only_a_training_has_processes(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever RANK says, another command speaks."""
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    under_torchrun(monkeypatch, 1, None)
     failed(cli("eval nothing"), 2, "Error: ")
     failed(cli("evall"), 2, "No such command 'evall'")
     assert cli("train seq --stepz 3").output == ""  # process 0 says it
