@@ -19,7 +19,6 @@ from rlseq.bench.measure import Side, Tell, Timing, alternate, measurement
 from rlseq.bench.seq_training import Shape, job_for, train_ours
 from rlseq.errors import RlseqError
 from rlseq.seq.batch import TokenBatch
-from rlseq.seq.tasks.task import ALL
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -168,12 +167,12 @@ class UnevenTask:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._task, name)
 
-    def sample(self, rng: np.random.Generator, batch_size: int, rows: slice = ALL) -> TokenBatch[np.ndarray]:
-        """A batch of the task, masked, or some rows of it."""
-        inputs_BT, targets_BT, _ = self._task.sample(rng, batch_size)
+    def sample(self, rng: np.random.Generator, batch_size: int, rows: slice = slice(None)) -> TokenBatch[np.ndarray]:
+        """A batch of the task, masked."""
+        inputs_BT, targets_BT, _ = self._task.sample(rng, batch_size, rows)
         length = inputs_BT.shape[1]
-        lengths_B1 = np.arange(1, batch_size + 1)[:, None] * length // batch_size
-        return TokenBatch(inputs_BT, targets_BT, np.arange(length) < lengths_B1).rows(rows)
+        lengths_B1 = np.arange(1, batch_size + 1)[rows, None] * length // batch_size
+        return TokenBatch(inputs_BT, targets_BT, np.arange(length) < lengths_B1)
 
 
 def accumulation_error(job: SequenceJob) -> float:
