@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -21,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch.distributed import TCPStore
 
 LONGEST = 60.0  # seconds that a test waits for its ranks
 GRACE = 5.0  # seconds that the others have to end after one has failed, so that their words are heard too
@@ -49,6 +49,8 @@ def on_ranks(
     Raises:
         AssertionError: a rank failed, or they took too long; with what every rank wrote.
     """
+    from torch.distributed import TCPStore  # not by the ranks, which begin the sooner
+
     # The store is the test's own, as it is the agent's under torchrun: its port cannot be taken by another test in
     # between, and it outlives every rank.
     store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=longest))
@@ -80,7 +82,7 @@ def _start(rank: int, size: int, port: int, words: Sequence[str], place: Path) -
         return subprocess.Popen(
             [sys.executable, "-m", __name__, *words, str(place / f"{rank}.npz")],
             env=env,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,  # whose end tells the rank that the test is gone, whatever became of it
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # so that all that a rank starts is killed with it
@@ -106,6 +108,8 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+    assert process.stdin is not None
+    process.stdin.close()
 
 
 def _last_words(place: Path, size: int) -> str:
@@ -118,8 +122,14 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         return dict(arrays)
 
 
+def _end_with_the_test() -> None:
+    os.read(0, 1)
+    os._exit(1)
+
+
 def main(module: str, name: str, arguments: str, path: str) -> None:
     """What a rank does."""
+    threading.Thread(target=_end_with_the_test, daemon=True).start()
     program: Program = getattr(import_module(module), name)
     np.savez(path, **{key: np.asarray(value) for key, value in program(**json.loads(arguments)).items()})
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch.distributed as dist
 
 from tests.ranks import on_ranks
 
 
 def add(number: int) -> dict[str, object]:
-    dist.init_process_group("gloo")
     import torch
+    import torch.distributed as dist
 
+    dist.init_process_group("gloo")
     total = torch.tensor([float(number + dist.get_rank())], dtype=torch.float64)
     dist.all_reduce(total)
     found = {"total": total.numpy(), "rank": dist.get_rank(), "local": int(os.environ["LOCAL_RANK"])}
@@ -46,7 +46,7 @@ def test_every_rank_gives_its_result(tmp_path: Path) -> None:
     [
         ("raises", r"rank 1 ended with 1\.(.|\n)*--- rank 1(.|\n)*ValueError: rank 1 is unwell"),
         ("killed", r"rank 1 ended with -9\."),
-        ("hangs", r"the ranks took more than 4 s"),
+        ("hangs", r"the ranks took more than 8 s"),
     ],
 )
 def test_a_rank_that_fails_or_hangs_ends_all(
@@ -55,8 +55,8 @@ def test_a_rank_that_fails_or_hangs_ends_all(
     monkeypatch.setattr("tests.ranks.GRACE", 0.5)
     started = time.monotonic()
     with pytest.raises(AssertionError, match=message):
-        on_ranks(2, misfortune, tmp_path, longest=4.0 if how == "hangs" else 30.0, how=how, place=str(tmp_path))
-    assert time.monotonic() - started < 20.0
+        on_ranks(2, misfortune, tmp_path, longest=8.0 if how == "hangs" else 30.0, how=how, place=str(tmp_path))
+    assert time.monotonic() - started < 30.0
     pids = [int((tmp_path / rank).read_text()) for rank in "01" if (tmp_path / rank).exists()]
     assert pids, "nobody had begun"
     for pid in pids:

@@ -80,7 +80,7 @@ def measure_equality(tell: Tell, repeats: int, data: Path) -> dict[str, dict[str
 
 def _error(name: str, case: Case, updates: int, sides: list[Workers], folder: Path, data: Path) -> dict[str, float]:
     """Relative errors of gradient and weights after a number of updates."""
-    arrays = []
+    arrays: list[dict[str, np.ndarray]] = []
     for side in sides:
         path = folder / f"{len(arrays)}.npz"
         answer = side.ask({"do": case.do, **length_of(case, updates, data), **case.given, "path": str(path)})

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import numpy as np
@@ -93,16 +93,17 @@ def exact_dqn(world: World, values: dict[str, Any], updates: int, path: str) -> 
     from rlseq.dqn.learner import DqnLearner
     from rlseq.engine.device import Precision, cpu_threads
     from rlseq.nets.network import QNetwork, seeded
+    from rlseq.replay.uniform import UniformReplay
     from rlseq.spec import Leaf
 
     options = resolve(DqnTraining, Layer("the benchmark", values))
     leaf = Leaf(name="obs", shape=(OBSERVATION,))  # what is declared float32 goes into the network as it is
     net_options = msgspec.structs.replace(options.net, hidden=HIDDEN)
     with float64(), cpu_threads(1):
-        net = seeded(0, lambda: QNetwork((leaf,), ACTIONS, net_options))
+        net = cast(QNetwork, seeded(0, lambda: QNetwork((leaf,), ACTIONS, net_options)))
         precision = Precision(None, False)
         learner = DqnLearner(net, options, total_updates=updates, precision=precision, world=world)
-        fed = Fed(options.replay.batch_size, world)
+        fed = cast(UniformReplay, Fed(options.replay.batch_size, world))
         for done in range(0, updates, SYNC_UPDATES):
             learner.burst(fed, np.random.default_rng(0), min(SYNC_UPDATES, updates - done))
             learner.sync_target()
@@ -150,7 +151,7 @@ def _keep(world: World, path: str, grad_P: Tensor, data_P: Tensor) -> dict[str, 
     arrays = {"gradient": grad_P.numpy(), "weights": data_P.numpy()}
     digests = world.gather({name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in arrays.items()})
     if world.first:
-        np.savez(path, **arrays)
+        np.savez(path, allow_pickle=False, **arrays)
     return {"same": all(digest == digests[0] for digest in digests), "dtype": str(data_P.dtype)}
 
 

@@ -66,8 +66,8 @@ class _Layer(NamedTuple):
 
 
 def fits(net: nn.Module) -> bool:
-    """Whether the closed form applies: a Q-network of linear layers with ReLU or tanh, float32 (float64 in exact tests), on
-    the CPU."""
+    """Whether the closed form applies: a Q-network of linear layers with ReLU or tanh, float32 (float64 in exact
+    tests), on the CPU."""
     return (
         type(net) is QNetwork
         and type(net.core) is MlpCore

@@ -38,7 +38,7 @@ class Ragged(TextTask):
     def sample(self, rng: np.random.Generator, batch_size: int, rows: slice = ALL) -> TokenBatch[np.ndarray]:
         inputs_BT, targets_BT, _ = super().sample(rng, batch_size)
         length = inputs_BT.shape[1]
-        lengths_B1 = rng.integers(0, length + 1, (batch_size, 1)) * rng.integers(0, 2, (batch_size, 1))
+        lengths_B1 = rng.integers(0, length + 1, (batch_size, 1)) * (rng.integers(0, 4, (batch_size, 1)) > 0)
         lengths_B1[-1] = max(1, lengths_B1[-1, 0])  # something is learnt from every batch
         return TokenBatch(inputs_BT, targets_BT, np.arange(length) < lengths_B1).rows(rows)
 
