@@ -110,7 +110,7 @@ def test_wrong_usage(cli: Cli, algorithm: str, words: str, message: str) -> None
 def test_under_torchrun_there_is_nothing_to_start(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
     failed(
-        cli("train seq --nproc 2 --data none"),
+        cli("train seq --nproc 2 --data nothing"),
         2,
         "--nproc 2: this is already one of several processes (RANK=3",
         "Leave --nproc",
