@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rlseq.engine.attempt_store import attempt_store, uses_agent_store
 from rlseq.engine.config import EngineOptions
 from rlseq.errors import Elsewhere, PeerLost, RlseqError, UsageError
 from rlseq.ranks import Place, place_here
@@ -251,7 +252,7 @@ def _place_in_group(place: Place | None) -> Place:
 def _join(place: Place) -> None:
     where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     try:
-        dist.init_process_group("gloo", timeout=timedelta(seconds=JOIN_SECONDS))
+        _meet(place, timedelta(seconds=JOIN_SECONDS))
     except (RuntimeError, ValueError) as error:  # torch's own DistNetworkError, DistStoreError are RuntimeErrors
         reason = str(error).strip().partition("\n")[0]
         taken = "EADDRINUSE" in str(error) or "address already in use" in str(error)
@@ -264,6 +265,15 @@ def _join(place: Place) -> None:
         raise RlseqError(
             f"process {place.rank} of {place.size} could not meet the others at {where}: {reason}. {fix}"
         ) from None
+
+
+def _meet(place: Place, wait: timedelta) -> None:
+    if not uses_agent_store():
+        dist.init_process_group("gloo", timeout=wait)
+        return
+    agent = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=wait)
+    store = attempt_store(agent, place, wait.total_seconds())
+    dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size, timeout=wait)
 
 
 @contextlib.contextmanager
