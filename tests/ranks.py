@@ -2,19 +2,23 @@
 
     results = on_ranks(2, program, tmp_path, num_updates=100)
 
-starts two Python processes with the variables that torchrun sets, waits for both, and gives what `program` returned in
-each: arrays by name. What goes wrong in any of them fails the test with everybody's last words; nobody waits for ever.
+gives what `program` returned in each: arrays by name. What goes wrong in any of them fails the test with everybody's
+last words; nobody waits for ever.
+
+The ranks are forked from a server that has imported torch and the trainers already, because that takes longer than most
+of what is tested.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from importlib import import_module
@@ -22,11 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch.distributed import TCPStore
 
+ROOT = Path(__file__).resolve().parents[1]
 LONGEST = 60.0  # seconds that a test waits for its ranks
 GRACE = 5.0  # seconds that the others have to end after one has failed, so that their words are heard too
 HOST = "127.0.0.1"
-POLL = 0.02
+POLL = 0.01
 Program = Callable[..., Mapping[str, Any]]
 """Takes what JSON can carry, gives arrays by name; a function at the top of its module."""
 
@@ -49,24 +55,25 @@ def on_ranks(
     Raises:
         AssertionError: a rank failed, or they took too long; with what every rank wrote.
     """
-    from torch.distributed import TCPStore  # not by the ranks, which begin the sooner
-
     # The store is the test's own, as it is the agent's under torchrun: its port cannot be taken by another test in
     # between, and it outlives every rank.
     store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=longest))
     place = folder / f"ranks-{store.port}"
     place.mkdir(parents=True)
-    words = [program.__module__, program.__name__, json.dumps(arguments)]
-    started = [_start(rank, size, store.port, words, place) for rank in range(size)]
-    try:
-        _wait(started, longest, place)
-    finally:
-        for process in started:
-            _kill(process)
+    request = {
+        "words": [program.__module__, program.__name__, json.dumps(arguments)],
+        "place": str(place),
+        "longest": longest,
+        "cwd": os.getcwd(),
+        "environments": [_environment(rank, size, store.port) for rank in range(size)],
+    }
+    reason = _SERVER.ask(request)
+    if reason:
+        raise AssertionError(f"{reason}.\n{_last_words(place, size)}")
     return [_read(place / f"{rank}.npz") for rank in range(size)]
 
 
-def _start(rank: int, size: int, port: int, words: Sequence[str], place: Path) -> subprocess.Popen[bytes]:
+def _environment(rank: int, size: int, port: int) -> dict[str, str]:
     described = {
         "RANK": rank,
         "LOCAL_RANK": rank,
@@ -75,41 +82,8 @@ def _start(rank: int, size: int, port: int, words: Sequence[str], place: Path) -
         "MASTER_ADDR": HOST,
         "MASTER_PORT": port,
         "TORCHELASTIC_USE_AGENT_STORE": True,
-        "OMP_NUM_THREADS": 1,
     }
-    env = {**os.environ, **{name: str(value) for name, value in described.items()}}
-    with open(place / f"{rank}.log", "wb") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", __name__, *words, str(place / f"{rank}.npz")],
-            env=env,
-            stdin=subprocess.PIPE,  # whose end tells the rank that the test is gone, whatever became of it
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # so that all that a rank starts is killed with it
-        )
-
-
-def _wait(started: Sequence[subprocess.Popen[bytes]], longest: float, place: Path) -> None:
-    """Until all have ended well."""
-    ends, reason = time.monotonic() + longest, f"the ranks took more than {longest:g} s"
-    while True:
-        codes = [process.poll() for process in started]
-        if all(code == 0 for code in codes):
-            return
-        failed = [rank for rank, code in enumerate(codes) if code]
-        if failed and not reason.startswith("rank"):
-            ends, reason = min(ends, time.monotonic() + GRACE), f"rank {failed[0]} ended with {codes[failed[0]]}"
-        if time.monotonic() > ends or (failed and None not in codes):
-            raise AssertionError(f"{reason}.\n{_last_words(place, len(started))}")
-        time.sleep(POLL)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    assert process.stdin is not None
-    process.stdin.close()
+    return {**os.environ, **{name: str(value) for name, value in described.items()}}
 
 
 def _last_words(place: Path, size: int) -> str:
@@ -122,17 +96,94 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         return dict(arrays)
 
 
-def _end_with_the_test() -> None:
-    os.read(0, 1)
-    os._exit(1)
+class _Server:
+    """The test's side of `serve`; the process is started by the first request, and ends with this one."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def ask(self, request: Mapping[str, Any]) -> str:
+        """Why the ranks failed, or an empty string."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__],
+                cwd=ROOT,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        print(json.dumps(request), file=process.stdin, flush=True)
+        line = process.stdout.readline()
+        assert line, "the server of ranks ended"
+        return str(json.loads(line))
 
 
-def main(module: str, name: str, arguments: str, path: str) -> None:
-    """What a rank does."""
-    threading.Thread(target=_end_with_the_test, daemon=True).start()
+_SERVER = _Server()
+
+
+def serve() -> None:
+    """Fork the ranks of one request after the other, and answer how they ended."""
+    for module in ("rlseq.training", "rlseq.seq.train", "rlseq.dqn.train", "rlseq.pipeline", "tests.training"):
+        import_module(module)
+    for line in sys.stdin:
+        request = json.loads(line)
+        pids = [_fork(rank, env, request) for rank, env in enumerate(request["environments"])]
+        print(json.dumps(_wait(pids, float(request["longest"]))), flush=True)
+
+
+def _fork(rank: int, env: Mapping[str, str], request: Mapping[str, Any]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        os.setsid()  # so that all that a rank starts is killed with it
+        log = os.open(f"{request['place']}/{rank}.log", os.O_WRONLY | os.O_CREAT)
+        for number in (1, 2):
+            os.dup2(log, number)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.environ.clear()
+        os.environ.update(env)
+        os.chdir(request["cwd"])
+        _run(*request["words"], f"{request['place']}/{rank}.npz")
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    raise AssertionError
+
+
+def _run(module: str, name: str, arguments: str, path: str) -> None:
     program: Program = getattr(import_module(module), name)
     np.savez(path, **{key: np.asarray(value) for key, value in program(**json.loads(arguments)).items()})
 
 
+def _wait(pids: Sequence[int], longest: float) -> str:
+    """Until all have ended; why that was not well, or an empty string."""
+    ends, reason = time.monotonic() + longest, f"the ranks took more than {longest:g} s"
+    codes: list[int | None] = [None] * len(pids)
+    while None in codes and time.monotonic() < ends:
+        for rank, pid in enumerate(pids):
+            ended, status = os.waitpid(pid, os.WNOHANG) if codes[rank] is None else (0, 0)
+            if not ended:
+                continue
+            codes[rank] = os.waitstatus_to_exitcode(status)
+            if codes[rank] and not reason.startswith("rank"):
+                ends, reason = min(ends, time.monotonic() + GRACE), f"rank {rank} ended with {codes[rank]}"
+        time.sleep(POLL)
+    for pid, code in zip(pids, codes, strict=True):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)  # what a rank has started, too
+        if code is None:
+            os.waitpid(pid, 0)
+    return "" if not any(codes) and None not in codes else reason
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    serve()
