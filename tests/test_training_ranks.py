@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 import os
 import signal
 from collections.abc import Mapping
@@ -16,7 +18,7 @@ import pytest
 from rlseq import checkpoints, runs
 from rlseq.errors import Elsewhere, Interrupted, RlseqError
 from rlseq.events import Event
-from rlseq.pipeline import train
+from rlseq.pipeline import evaluate, train
 from tests.ranks import on_ranks
 from tests.training import SMALL, SMALL_SEQ, assert_same_run, curves, merged, small, small_seq, weights, write_text
 
@@ -68,7 +70,8 @@ def program(
         job: `seq` or `dqn`.
         values: changes of the small trainings' options.
         at: step at which `what` happens.
-        what: `stop` (a callback of rank 0 asks), `crash` (rank 0's callback raises), `signal` (rank 1 gets a SIGTERM).
+        what: `stop` (a callback of rank 0 asks), `crash` (rank 0's callback raises), `signal` (rank 1 gets a SIGTERM),
+            `overflow` (rank 1's gradient of that update does), `compile` (torch.compile, without its compiler).
         arguments: of `rlseq.train`.
     """
     rank, signalled = int(os.environ["RANK"]), False
@@ -80,6 +83,13 @@ def program(
             raise Crash
         event.stop()
 
+    def flood(self: Any, session: Any) -> None:
+        parameter = next(self.net.parameters())
+        parameter.register_hook(
+            lambda grad: grad * math.inf if what == "overflow" and session.step == at and rank else grad
+        )
+        loop(self, session)
+
     def look(self: Any, num_steps: int) -> None:
         nonlocal signalled
         advance(self, num_steps)
@@ -88,13 +98,18 @@ def program(
             os.kill(os.getpid(), signal.SIGTERM)
 
     from rlseq.engine.session import Session
+    from rlseq.seq.train import SeqTrainer
 
-    advance = Session.advance
+    advance, loop = Session.advance, SeqTrainer.loop
+    if what == "compile":
+        import torch
+
+        torch.compile = functools.partial(torch.compile, backend="eager")
     values = values if "resume" in arguments else merged(SMALL_SEQ if job == "seq" else SMALL, values)
     if job == "dqn" and "resume" not in arguments:
         arguments |= {"env": "CartPole-v1", "recipe": "none"}
     end: dict[str, Any] = {}
-    with without_export(), mock.patch.object(Session, "advance", look):
+    with without_export(), mock.patch.object(Session, "advance", look), mock.patch.object(SeqTrainer, "loop", flood):
         try:
             result = train(job, values=values, callbacks=[callback] if what in ("stop", "crash") else [], **arguments)
             end = {"run": str(result.run.absolute()), "summary": result.summary}
@@ -174,6 +189,9 @@ def test_dqn_of_two_is_repeatable_and_resumes_exactly(place: Path) -> None:
         len(checkpoints.read_arrays(last, checkpoints.read_manifest(last), f)["action"]) for f in ("replay", "replay-1")
     ]
     assert sizes == [150, 150]
+    again = evaluate(run, episodes=2, seed=whole["summary"]["seed"])  # by one process, all episodes
+    for name in ("mean_return", "std_return", "mean_length", "episodes"):
+        assert again[name] == whole["summary"][name], name
     mine, other = (
         checkpoints.read_arrays(last, checkpoints.read_manifest(last), file) for file in ("replay", "replay-1")
     )
@@ -267,3 +285,30 @@ def test_dqn_cannot_be_shared_by_more_processes_than_transitions(place: Path) ->
         first["message"].startswith("2 processes cannot share replay.batch_size = 1 transitions") and first["code"] == 2
     )
     assert not (place / "runs" / "a").exists()
+
+
+def test_an_overflow_in_one_rank_skips_the_update_in_all(place: Path) -> None:
+    """The schedule does not advance, the scale falls, and the weights stay the same everywhere, as each save sees."""
+    text = str(write_text(place / "text.txt"))
+    half = {"engine": {"amp": "fp16"}, "optim": {"name": "adamw", "schedule": "linear"}, "run": {"checkpoint_every": 1}}
+    first, second = on_two(place, "seq", half, data=text, name="a", at=9, what="overflow")
+    assert first == second and "summary" in first
+    points = {(step, tag): value for step, tag, value in curves(Path(first["run"]))}
+    skipped = points[24, "amp/skipped"]
+    assert skipped >= 1 and first["summary"]["updates"] == 24 - skipped
+    # At update 9 alone; whatever overflowed before it did so in both.
+    assert points[12, "amp/skipped"] == points[9, "amp/skipped"] + 1
+    assert points[12, "amp/scale"] == points[9, "amp/scale"] / 2
+
+
+def test_compiled_and_shared_and_plain_load_each_other(place: Path) -> None:
+    text = str(write_text(place / "text.txt"))
+    compiled: dict[str, Any] = {**ADAMW, "engine": {"compile": True}}
+    with without_export():
+        one = small_seq(Path(text), ADAMW, name="one")
+        first, _ = on_two(place, "seq", compiled, data=text, name="two", what="compile")
+        assert_close(one.run, Path(first["run"]))
+        last = weights(runs.Run(Path(first["run"])).checkpoint("last"))
+        assert last.keys() == weights(runs.Run(one.run).checkpoint("last")).keys()
+        begun = small_seq(Path(text), ADAMW, init_from=first["run"], name="begun")
+    assert begun.summary["loss"] < first["summary"]["loss"]
