@@ -1,81 +1,19 @@
-"""Recorded functions and gradients against the same ones called one by one."""
+"""Recorded gradients and updates against the same ones computed one operation after the other."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from rlseq.engine.captured import WARM_UP, Captured, CapturedGradients, CudaGraphs, leaves, rebuilt, recorder_for
+from rlseq.engine.captured import CapturedGradients
+from rlseq.engine.recording import WARM_UP, CudaGraphs, recorder_for
 from rlseq.engine.update import Autograd, Part, UpdateStep
-from rlseq.errors import RlseqError
-from tests.engine.recording import Twin
+from tests.engine.test_muon import Deep
 from tests.engine.test_update import CPU, PLAIN, batches, loss_of, network, options
-
-
-class Pair(NamedTuple):
-    a: Tensor
-    b: tuple[Tensor, ...] | None
-
-
-def test_trees_are_taken_apart_and_put_together() -> None:
-    x, y, z = torch.arange(3.0).unbind()
-    tree = (Pair(x, (y, z)), Pair(y, None), 0.5)
-    assert list(leaves(tree)) == [x, y, z, y, 0.5]
-    other = rebuilt(tree, iter([z, y, x, z, y]))
-    assert other == (Pair(z, (y, x)), Pair(z, None), y)
-    assert isinstance(other[0], Pair)
-
-
-def test_a_cpu_has_no_recorder() -> None:
-    assert recorder_for(CPU) is None
-    assert recorder_for(torch.device("cuda"), wanted=False) is None
-    seen: list[Any] = []
-    out = Captured(lambda x, number: seen.append((x, number)) or (x,), None)(CPU, 2.0)
-    assert seen == [(CPU, 2.0)] and out == (CPU,)  # nothing is copied or converted
-
-
-def test_every_call_counts_once_whether_warming_up_recorded_or_replayed() -> None:
-    twin, total = Twin(), torch.zeros(2)
-
-    def add(pair: Pair, factor: Tensor) -> tuple[Tensor, ...]:
-        assert pair.b is not None
-        total.add_(pair.a * factor)
-        return total * 1, pair.b[0] + factor
-
-    captured, expected = Captured(add, twin), torch.zeros(2)
-    for k in range(WARM_UP + 3):
-        a, factor = torch.tensor([1.0, k]), 0.5 + k
-        expected += a * factor
-        out, other = captured(Pair(a, (torch.full((1,), 10.0),)), factor)
-        torch.testing.assert_close(out, expected, rtol=0, atol=0)
-        torch.testing.assert_close(total, expected, rtol=0, atol=0)
-        assert other.item() == 10.0 + factor
-    assert (twin.warm_ups, twin.records, twin.replays) == (WARM_UP, 1, 3)
-    captured.forget()
-    captured(Pair(torch.zeros(2), (torch.zeros(1),)), 1.0)
-    assert (twin.warm_ups, twin.records) == (WARM_UP + 1, 1)
-
-
-def test_the_twin_is_as_strict_as_a_graph() -> None:
-    twin, x, host = Twin(), torch.zeros(1), [1.0]
-    recording = twin.record(lambda: (x.add_(host[0]) * 1,))
-    assert x.item() == 0.0
-    host[0] = 7.0
-    recording.replay()
-    assert recording.outputs[0].item() == x.item() == 1.0  # the number of the recording
-    with pytest.raises(RuntimeError, match="not permitted when stream is capturing"):
-        twin.record(lambda: (x * x.item(),))
-
-
-def test_another_shape_is_our_mistake() -> None:
-    captured = Captured(lambda x: (x + 1,), Twin())
-    captured(torch.zeros(2))
-    with pytest.raises(AssertionError, match=r"recorded for \(2,\), not \(3,\)"):
-        captured(torch.zeros(3))
+from tests.engine.twin import Twin
 
 
 @pytest.mark.parametrize("sizes", [(12,), (5, 7)], ids=["whole", "parts"])
@@ -128,13 +66,65 @@ def test_a_cuda_graph_updates_as_single_kernels_do() -> None:
     torch.testing.assert_close(updates[1].flat.data, updates[0].flat.data, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.gpu
-@needs_cuda
-def test_what_a_cuda_graph_cannot_hold_is_said() -> None:
-    device = torch.device("cuda", torch.cuda.current_device())
-    captured = Captured(lambda x: (x * x.sum().item(),), recorder_for(device))
-    x = torch.ones(2, device=device)
-    for _ in range(WARM_UP):
-        captured(x)
-    with pytest.raises(RlseqError, match=r"cannot be recorded as a CUDA graph: .*--set engine\.graphs=false"):
-        captured(x)
+OPTIMISERS: dict[str, dict[str, Any]] = {
+    "adam": {"clip_norm": 0.05},
+    "adamw": {"weight_decay": 0.1, "clip_value": 0.01},
+    "sgd": {"weight_decay": 0.1, "ema": 0.9},
+    "muon": {"weight_decay": 0.1, "adam_lr": 0.02, "ema": 0.9, "clip_norm": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_a_recorded_update_follows_clipping_schedule_and_average(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # In bfloat16 a last digit may decide to which side Muon rounds.
+    monkeypatch.setattr("rlseq.engine.muon.product_dtype", lambda device: torch.float32)
+    torch.manual_seed(0)
+    net = Deep() if name == "muon" else network()
+    nets = [net, copy.deepcopy(net)]
+    chosen = options(name=name, lr=0.01, schedule="linear", warmup_updates=4, **OPTIMISERS[name])
+    twin = Twin()
+    updates = [
+        UpdateStep(net, chosen, total_updates=12, precision=PLAIN, recorder=recorder)
+        for net, recorder in zip(nets, (None, twin), strict=True)
+    ]
+    assert [update.recorded for update in updates] == [False, True]
+    sources = [Autograd(loss_of(net), PLAIN, CPU) for net in nets]
+    for batch in batches(12):
+        infos = [u([Part(batch, 1.0)], source) for u, source in zip(updates, sources, strict=True)]
+        assert infos[0].lr == infos[1].lr
+        torch.testing.assert_close(updates[1].flat.data, updates[0].flat.data, rtol=1e-5, atol=1e-6)
+    assert (twin.warm_ups, twin.records, twin.replays) == (WARM_UP, 1, 12 - WARM_UP)
+    assert [update.updates for update in updates] == [12, 12]
+    with updates[0].averaged(), updates[1].averaged():
+        torch.testing.assert_close(updates[1].flat.data, updates[0].flat.data, rtol=1e-5, atol=1e-6)
+
+
+def test_a_loaded_update_is_recorded_anew_and_goes_on_exactly() -> None:
+    """Its moments lie elsewhere after loading."""
+    net, chosen = network(), options(name="adam", lr=0.01)
+    update = UpdateStep(net, chosen, total_updates=20, precision=PLAIN, recorder=Twin())
+    source = Autograd(loss_of(net), PLAIN, CPU)
+    first, then = batches(20)[:8], batches(20)[8:]
+    for batch in first:
+        update([Part(batch, 1.0)], source)
+    weights = update.flat.data.clone()
+    arrays, numbers = update.state()
+    arrays = {name: array.copy() for name, array in arrays.items()}
+    for batch in then:
+        update([Part(batch, 1.0)], source)
+    expected = update.flat.data.clone()
+    update.flat.data.copy_(weights)
+    update.load(arrays, numbers)
+    for batch in then:
+        update([Part(batch, 1.0)], source)
+    torch.testing.assert_close(update.flat.data, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_rmsprop_is_never_recorded() -> None:
+    twin = Twin()
+    net = network()
+    update = UpdateStep(net, options(name="rmsprop"), total_updates=9, precision=PLAIN, recorder=twin)
+    assert not update.recorded
+    for batch in batches(6):
+        update([Part(batch, 1.0)], Autograd(loss_of(net), PLAIN, CPU))
+    assert (twin.warm_ups, twin.records) == (0, 0)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from rlseq.engine.captured import Recording, Tensors, Work
+from rlseq.engine.recording import Recording, Tensors, Work
 
 HOST = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.is_nonzero.default}
 
@@ -65,7 +65,7 @@ def _again(func: Any, args: Any, kwargs: Any, mine: list[Any], fresh: list[bool]
 
 
 class Twin:
-    """See the module; a `rlseq.engine.captured.Recorder`. Counts its warm-ups, recordings and replays."""
+    """See the module; a `rlseq.engine.recording.Recorder`. Counts its warm-ups, recordings and replays."""
 
     def __init__(self) -> None:
         self.device = torch.device("cpu")
