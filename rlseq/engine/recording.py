@@ -102,8 +102,8 @@ class Captured:
     """A function of tensors, recorded at its fourth call.
 
     Args:
-        function: of trees of tensors, numbers and None (see `leaves`), whose shapes are the same in every call. Recorded,
-            it gets the numbers as scalar float32 tensors.
+        function: of trees of tensors, numbers and None (see `leaves`), whose shapes are the same in every call. With a
+            recorder it gets the numbers as scalar float32 tensors.
         recorder: None: every call calls the function, as it is.
     """
 
