@@ -45,8 +45,8 @@ class DeviceReplay:
         """As `UniformReplay.sample`: the same transitions from the same random stream, on the device."""
         self._follow()
         drawn = self._replay.draw(rng, num)
-        index = upload(drawn.index, self._device)
-        last = index if drawn.last is drawn.index else upload(drawn.last, self._device)
+        index = upload(drawn.first, self._device)
+        last = index if drawn.last is drawn.first else upload(drawn.last, self._device)
         return TransitionBatch(
             obs=self._gather("obs.", index),
             action=upload(drawn.action, self._device),

@@ -22,12 +22,12 @@ class Draw(NamedTuple):
     """B drawn transitions without their observations.
 
     Attributes:
-        index: `[B]` int64, rows of `obs`.
+        first: `[B]` int64, rows of `obs`.
         last: `[B]` int64, rows of `next_obs`.
         action, reward, discount: as in `TransitionBatch`.
     """
 
-    index: np.ndarray
+    first: np.ndarray
     last: np.ndarray
     action: np.ndarray
     reward: np.ndarray
@@ -113,12 +113,12 @@ class UniformReplay:
         """`num` transitions drawn uniformly, with replacement; gathered into new arrays."""
         drawn = self.draw(rng, num)
         return TransitionBatch(
-            obs=tuple(array.take(drawn.index, axis=0) for array in self._obs),
+            obs=tuple(array.take(drawn.first, axis=0) for array in self._obs),
             action=drawn.action,
             reward=drawn.reward,
             discount=drawn.discount,
             next_obs=tuple(array.take(drawn.last, axis=0) for array in self._next_obs),
-            index=drawn.index,
+            index=drawn.first,
         )
 
     def draw(self, rng: np.random.Generator, num: int) -> Draw:
