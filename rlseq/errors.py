@@ -66,6 +66,14 @@ class ParityError(RlseqError):
     """An exported graph does not act as the network it came from."""
 
 
+class Elsewhere(RlseqError):
+    """Another process of the same training failed, and says itself why."""
+
+
+class PeerLost(Elsewhere):
+    """Another process of the same training went away without a word."""
+
+
 class Interrupted(RlseqError):
     """Training was stopped by a signal, after its state was saved.
 

@@ -53,6 +53,8 @@ def train(
 ) -> TrainingResult:
     """Train an agent or a sequence model, and export its best weights.
 
+    Started by torchrun (or with its environment variables set) the processes train together; all get the result.
+
     Args:
         algorithm: "dqn" or "seq".
         env: dqn: a gymnasium id (`module:Env-v0` imports your module), or a function that makes an environment.
@@ -86,10 +88,13 @@ def train(
         )
     if resume is not None and init_from is not None:
         raise UsageError("--resume goes on with a run and --from begins a new one from its weights: give one of them.")
-    from rlseq.training import plan_training, run_training
+    from rlseq.engine.distributed import joined
+    from rlseq.planning import Request
+    from rlseq.training import run_training
 
-    plan = plan_training(algorithm, env, recipe, values or {}, imports, resume, everyday, source)
-    run, summary = run_training(plan, init_from, callbacks)
+    request = Request(algorithm, env, recipe, values or {}, imports, resume, init_from, everyday, source)
+    with joined() as world:
+        run, summary = run_training(request, callbacks, world)
     return TrainingResult(run.path, summary)
 
 

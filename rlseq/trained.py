@@ -19,12 +19,13 @@ from rlseq.version import __version__
 
 if TYPE_CHECKING:
     from rlseq.dqn.train import DqnTrainer
+    from rlseq.engine.distributed import World
     from rlseq.engine.session import Session
     from rlseq.nets.network import QNetwork
 
 
 class PolicyJob(NamedTuple):
-    """A training of a policy as it was planned; see `rlseq.training.Job`."""
+    """A training of a policy as it was planned; see `rlseq.planning.Job`."""
 
     algorithm: str
     options: DqnTraining
@@ -49,18 +50,21 @@ class PolicyJob(NamedTuple):
         """
         read_policy_options(parent)
 
-    def trainer(self) -> DqnTrainer:
+    def trainer(self, world: World | None = None) -> DqnTrainer:
         """Environments, network and replay."""
         from rlseq.dqn.train import DqnTrainer
+        from rlseq.engine.distributed import ALONE
 
-        return DqnTrainer(self.options, self.spec, self.make)
+        return DqnTrainer(self.options, self.spec, self.make, world or ALONE)
 
     def finish(self, trainer: DqnTrainer, session: Session, run: runs.Run, checkpoint: Path) -> dict[str, Any]:
         """Score and export the best weights."""
-        trained = session.seconds
-        net = load_network(self.options, self.spec, checkpoint)
-        score = score_network(net, self.spec, self.make, self.options)
+        trained, world = session.seconds, session.world
+        net = world.together(lambda: load_network(self.options, self.spec, checkpoint))
+        score = score_network(net, self.spec, self.make, self.options, world=world)
         scored = session.seconds
+        if not world.first:
+            return {}
         spec = spec_with(self.spec, run, checkpoint, score)
         parity = export_network(net, spec, run.exported, self.make)
         return {
@@ -112,15 +116,18 @@ def score_network(
     episodes: int | None = None,
     seed: int | None = None,
     num_envs: int | None = None,
+    world: World | None = None,
 ) -> dict[str, Any]:
     """Greedy episodes; by default those of the final score."""
     from rlseq.engine.device import cpu_threads
+    from rlseq.engine.distributed import ALONE
+    from rlseq.engine.shared_rollout import shared_rollout
     from rlseq.nets.policy import TorchPolicy
-    from rlseq.player.rollout import rollout
 
     seed = options.eval.final_seed if seed is None else seed
     with cpu_threads(options.engine.threads):
-        played = rollout(
+        played = shared_rollout(
+            world or ALONE,
             TorchPolicy(net, spec),
             make,
             episodes=options.eval.final_episodes if episodes is None else episodes,

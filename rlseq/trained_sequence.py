@@ -18,6 +18,7 @@ from rlseq.trained import export_record
 from rlseq.version import __version__
 
 if TYPE_CHECKING:
+    from rlseq.engine.distributed import World
     from rlseq.engine.session import Session
     from rlseq.nets.sequence import SequenceNetwork
     from rlseq.seq.tasks.task import Task
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class SequenceJob(NamedTuple):
-    """A training of a sequence model as it was planned; see `rlseq.training.Job`."""
+    """A training of a sequence model as it was planned; see `rlseq.planning.Job`."""
 
     algorithm: str
     options: SeqTraining
@@ -59,19 +60,22 @@ class SequenceJob(NamedTuple):
                 "weights mean other tokens. Begin without --from, or give data with the same characters."
             )
 
-    def trainer(self) -> SeqTrainer:
+    def trainer(self, world: World | None = None) -> SeqTrainer:
         """Network and update step."""
+        from rlseq.engine.distributed import ALONE
         from rlseq.seq.train import SeqTrainer
 
-        return SeqTrainer(self.options, self.task)
+        return SeqTrainer(self.options, self.task, world or ALONE)
 
     def finish(self, trainer: SeqTrainer, session: Session, run: runs.Run, checkpoint: Path) -> dict[str, Any]:
         """Score the best weights on the whole validation split, and export them."""
-        trained = session.seconds
-        net = load_sequence_network(self.options, self.task, checkpoint)
-        score = score_sequence(net, self.task, self.options)
+        trained, world = session.seconds, session.world
+        net = world.together(lambda: load_sequence_network(self.options, self.task, checkpoint))
+        score = score_sequence(net, self.task, self.options, world)
         sample = score.pop("sample")
         scored = session.seconds
+        if not world.first:
+            return {}
         session.log.texts({"sample/best": sample}, session.step)
         parity = export_sequence_run(net, self.task, self.options, run, checkpoint, score, run.exported)
         return {
@@ -176,15 +180,19 @@ def load_sequence_network(options: SeqTraining, task: Task, checkpoint: Path) ->
     return net.eval()
 
 
-def score_sequence(net: SequenceNetwork, task: Task, options: SeqTraining) -> dict[str, Any]:
-    """The task's metrics over the whole validation split, with a sample."""
+def score_sequence(
+    net: SequenceNetwork, task: Task, options: SeqTraining, world: World | None = None
+) -> dict[str, Any]:
+    """The task's metrics over the whole validation split, with a sample; of several processes the first one's."""
     from rlseq.engine.device import cpu_threads
+    from rlseq.engine.distributed import ALONE
     from rlseq.seq.model import sample_text, validation_loss
 
-    with cpu_threads(options.engine.threads):
-        total = validation_loss(net, task, options)
+    world = world or ALONE
+    with cpu_threads(options.engine.threads, world.local_size):
+        total = validation_loss(net, task, options, world=world)
         assert total is not None, "nobody asked it to stop"
-        sample = sample_text(net, task, options, options.eval.sample_tokens)
+        sample = sample_text(net, task, options, options.eval.sample_tokens) if world.first else ""
     return {**task.metrics_of(*total, sample), "tokens": total[1], "sample": sample}
 
 

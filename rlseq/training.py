@@ -1,142 +1,52 @@
-"""A training from its plan to its summary, the same for every algorithm; the loop itself is the algorithm's.
-
-What an algorithm adds is a `Job`: what is to be trained, how its trainer is made, what comes of the best weights.
-"""
+"""A training from a request to its summary, the same for every algorithm; the loop itself is the algorithm's."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rlseq import checkpoints, runs
 from rlseq.algorithms import ALGORITHMS
-from rlseq.envs.make import FACTORY, MakeEnv, split_id
 from rlseq.errors import Interrupted, RlseqError, UsageError
 from rlseq.events import Callback
 from rlseq.fields import flattened
 from rlseq.machine import describe_machine
-from rlseq.resolve import Training, given_values, read_options, resolve_new, resolve_resumed
-from rlseq.seq.config import SeqTraining
-from rlseq.trained import plan_policy
-from rlseq.trained_sequence import plan_sequence
+from rlseq.planning import Plan, Request, check_same_plan, check_shared_folder, plan_training
+from rlseq.resolve import read_options
 from rlseq.version import __version__
 
 if TYPE_CHECKING:
-    from rlseq.engine.checkpoint import Arrays
+    from rlseq.engine.distributed import LaunchMemory, World
     from rlseq.engine.session import Session
 
 
-class Trainer(Protocol):
-    """A session's trainee (`rlseq.engine.session.Trainee`) that trains itself."""
+def run_training(request: Request, callbacks: Sequence[Callback], world: World) -> tuple[runs.Run, dict[str, Any]]:
+    """Begin or resume, loop, finish. Returns the run and its summary, in all processes.
 
-    def loop(self, session: Session) -> None:
-        """Train until the session ends."""
-
-    def load(self, checkpoint: Path, manifest: Mapping[str, Any]) -> list[str]:
-        """Go on from a checkpoint; gives what could not be rebuilt exactly, for a warning."""
-
-    def load_weights(self, arrays: Arrays, where: str) -> None:
-        """Begin with these weights."""
-
-    def describe(self) -> dict[str, str]:
-        """What is about to run, as label -> text."""
-
-    def warnings(self) -> list[str]:
-        """What the user should know before it begins."""
-
-    @property
-    def updates(self) -> int:
-        """Updates done."""
-
-    def close(self) -> None:
-        """Let go of what it holds."""
-
-
-class Job(Protocol):
-    """A training as an algorithm plans it: resolved and checked, nothing written yet."""
-
-    @property
-    def algorithm(self) -> str: ...
-
-    @property
-    def options(self) -> Training: ...
-
-    @property
-    def stem(self) -> str:
-        """Beginning of a made-up run name."""
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the lineage says of this training."""
-
-    def check_parent(self, parent: runs.Run) -> None:
-        """Whether the weights of a run can be begun with, apart from their shapes."""
-
-    def trainer(self) -> Any:
-        """The `Trainer`; everything heavy begins here."""
-
-    def finish(self, trainer: Any, session: Session, run: runs.Run, checkpoint: Path) -> dict[str, Any]:
-        """Score and export the best weights; gives its part of the summary."""
-
-
-class Plan(NamedTuple):
-    """A training about to begin."""
-
-    job: Job
-    recipe: str | None
-    run: runs.Run | None  # of a resume
-
-
-def plan_training(
-    algorithm: str,
-    env: str | MakeEnv | None,
-    recipe: str | Path,
-    values: Mapping[str, Any],
-    imports: Sequence[str],
-    resume: str | Path | None,
-    everyday: Mapping[str, Any],
-    source: str,
-) -> Plan:
-    """Resolve and check everything that was given; see `rlseq.pipeline.train` for the arguments."""
-    factory = None if env is None or isinstance(env, str) else env
-    env_id = getattr(factory, "__name__", "environment") + FACTORY if factory else env
-    if isinstance(env_id, str) and factory is None:
-        env_id, more = split_id(env_id)
-        imports = [*imports, *more]
-    given = given_values(algorithm, env_id if isinstance(env_id, str) else None, imports, values, everyday)
-    run = runs.open_run(resume) if resume is not None else None
-    if run is None:
-        options, recipe_name = resolve_new(algorithm, given, recipe, source)
-    else:
-        if recipe != "auto":
-            raise UsageError(
-                f"--recipe {recipe}: a resumed run keeps its options; leave it out, or start anew with "
-                f"--from {run.path}"
-            )
-        options, recipe_name = resolve_resumed(run, algorithm, given, source), run.config().get("recipe")
-    job: Job = (
-        plan_sequence(options, typed=given, resumed=run)
-        if isinstance(options, SeqTraining)
-        else plan_policy(options, factory, imports)
-    )
-    return Plan(job, recipe_name, run)
-
-
-def run_training(
-    plan: Plan, init_from: str | Path | None, callbacks: Sequence[Callback]
-) -> tuple[runs.Run, dict[str, Any]]:
-    """Begin or resume, loop, finish. Returns the run and its summary."""
+    A launch whose processes were started anew, because one had died, goes on with the run that it had begun.
+    """
     from rlseq.engine.device import cpu_threads
+    from rlseq.engine.distributed import LaunchMemory
 
-    with cpu_threads(plan.job.options.engine.threads):
-        return _run(plan, init_from, callbacks)
+    memory = LaunchMemory()
+    begun = world.from_first(memory.recall())
+    if begun is not None:
+        request = request._replace(resume=begun, recipe="auto")
+    plan = world.together(lambda: plan_training(request))
+    check_same_plan(plan, world)
+    if begun is not None and plan.run is not None and plan.run.status() == "finished":
+        return plan.run, plan.run.summary() or {}
+    with cpu_threads(plan.job.options.engine.threads, world.local_size):
+        return _run(plan, callbacks, world, memory)
 
 
-def _run(plan: Plan, init_from: str | Path | None, callbacks: Sequence[Callback]) -> tuple[runs.Run, dict[str, Any]]:
+def _run(
+    plan: Plan, callbacks: Sequence[Callback], world: World, memory: LaunchMemory
+) -> tuple[runs.Run, dict[str, Any]]:
     from rlseq.engine.session import Session
     from rlseq.engine.signals import SignalReceived, StopSignals
 
@@ -144,22 +54,24 @@ def _run(plan: Plan, init_from: str | Path | None, callbacks: Sequence[Callback]
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(StopSignals(at_once=True))
-            if run is not None:
-                stack.enter_context(run.lock())  # before anything of it is read: another process may be writing
-            manifest = _resumable(plan) if run is not None else None
-            trainer = plan.job.trainer()
+            world.together(lambda: _claim(plan.run, world, stack))
+            manifest = world.together(lambda: _resumable(plan)) if run is not None else None
+            trainer = world.together(lambda: plan.job.trainer(world))
             stack.callback(trainer.close)
-            lineage = _initial_weights(plan, trainer, init_from) if init_from is not None else []
-            run = run or _new_run(plan, lineage, stack)
+            world.connect(plan.job.options.engine, trainer.device)
+            lineage = world.together(lambda: _initial_weights(plan, trainer)) if manifest is None else []
+            run = run or _shared_run(plan, lineage, stack, world)
+            check_shared_folder(run.path, world)
+            memory.remember(str(run.path.absolute()))
             options = plan.job.options
-            session = Session(plan.job.algorithm, run, options.run, options.eval, callbacks)
+            session = Session(plan.job.algorithm, run, options.run, options.eval, callbacks, world)
             _tell_start(plan, trainer, session, run)
             with session:
                 with session.signals:
                     _begin(plan, trainer, session, manifest)
                     trainer.loop(session)
                     session.finish()
-                return run, _finish(plan, trainer, session, run)
+                return run, _finish(plan, trainer, session, run, world)
     except SignalReceived as stop:
         raise Interrupted(_stopped_at_once(plan, run), stop.signum) from None
 
@@ -196,9 +108,24 @@ def _new_run(plan: Plan, lineage: list[dict[str, Any]], stack: contextlib.ExitSt
     return run
 
 
-def _initial_weights(plan: Plan, trainer: Any, init_from: str | Path) -> list[dict[str, Any]]:
-    """Load a run's best weights; returns that run's lineage."""
-    parent = runs.open_run(init_from)
+def _claim(run: runs.Run | None, world: World, stack: contextlib.ExitStack) -> None:
+    """Lock a run to be resumed before anything of it is read: another training may be writing."""
+    if run is not None and world.first:
+        stack.enter_context(run.lock())
+
+
+def _shared_run(plan: Plan, lineage: list[dict[str, Any]], stack: contextlib.ExitStack, world: World) -> runs.Run:
+    """The new run's folder, made by the first process, for all."""
+    run = world.together(lambda: _new_run(plan, lineage, stack) if world.first else None)
+    path = world.from_first(None if run is None else str(run.path.absolute()))
+    return runs.Run(Path(path)) if run is None else run
+
+
+def _initial_weights(plan: Plan, trainer: Any) -> list[dict[str, Any]]:
+    """Load the best weights of the run to begin with, if any; returns that run's lineage."""
+    if plan.init_from is None:
+        return []
+    parent = runs.open_run(plan.init_from)
     plan.job.check_parent(parent)
     checkpoint = parent.checkpoint("best")
     arrays = checkpoints.read_arrays(checkpoint, checkpoints.read_manifest(checkpoint), "model")
@@ -211,7 +138,7 @@ def _resumable(plan: Plan) -> dict[str, Any] | None:
     run, options = plan.run, plan.job.options
     assert run is not None
     if not run.checkpoints() and run.best() is None and run.status() != "finished":
-        if len(run.lineage()) > 1:
+        if len(run.lineage()) > 1 and plan.init_from is None:
             raise RlseqError(
                 f"{run.path} was to start from another run's weights, and was stopped before its first checkpoint. "
                 f"Delete {run.path} and start it again with --from."
@@ -246,8 +173,10 @@ def _begin(plan: Plan, trainer: Any, session: Session, manifest: dict[str, Any] 
     else:
         checkpoint = run.checkpoint("last")
         numbers = session_numbers(manifest, str(checkpoint))
-        renewed = trainer.load(checkpoint, manifest)
+        renewed = session.world.together(lambda: trainer.load(checkpoint, manifest))
         session.begin(trainer, numbers)
+    if not session.world.first:
+        return
     options = plan.job.options
     if options.run.steps != stored.run.steps:
         key = ALGORITHMS[plan.job.algorithm].steps_key
@@ -272,10 +201,18 @@ def _tell_start(plan: Plan, trainer: Any, session: Session, run: runs.Run) -> No
         session.tell("warning", {"message": message})
 
 
-def _finish(plan: Plan, trainer: Any, session: Session, run: runs.Run) -> dict[str, Any]:
-    """Score and export the best weights, write the summary."""
+def _finish(plan: Plan, trainer: Any, session: Session, run: runs.Run, world: World) -> dict[str, Any]:
+    """Score the best weights, all processes together; the first one exports them and writes the summary."""
     trained = session.seconds
     result = plan.job.finish(trainer, session, run, run.checkpoint("best"))
+    return world.from_first(world.together(lambda: _summarise(plan, trainer, session, run, trained, result)))
+
+
+def _summarise(
+    plan: Plan, trainer: Any, session: Session, run: runs.Run, trained: float, result: Mapping[str, Any]
+) -> dict[str, Any]:
+    if not session.world.first:
+        return {}
     assert session.best is not None, "the last step is always evaluated"
     summary = {
         "algorithm": plan.job.algorithm,

@@ -136,12 +136,12 @@ def _check_steps(job: PolicyJob, steps: int) -> None:
 
 def job_for(steps: int, seed: int, values: Mapping[str, Any]) -> PolicyJob:
     """Our training of that many steps, rounded up to whole bursts, with nothing due before its end."""
-    from rlseq.training import plan_training
+    from rlseq.planning import Request, plan_training
 
     tree: dict[str, Any] = {}
     merge_into(tree, WORK)
     merge_into(tree, values)
-    job = cast("PolicyJob", plan_training("dqn", ENV_ID, "none", tree, (), None, {}, "command line").job)
+    job = cast("PolicyJob", plan_training(Request("dqn", ENV_ID, "none", tree, source="command line")).job)
     every = job.options.dqn.train_every_steps
     whole = -(-steps // every) * every
     run = msgspec.structs.replace(job.options.run, steps=whole, horizon=steps, seed=seed)

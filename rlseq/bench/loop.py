@@ -12,7 +12,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from rlseq.engine.checkpoint import Arrays, Snapshot
-    from rlseq.engine.session import Curves, Evaluation
+    from rlseq.engine.trainee import Curves, Evaluation
 
 
 class LoopTime(NamedTuple):
@@ -34,7 +34,7 @@ class _UntilEvaluated:
         return self._trainer.curves()
 
     def evaluate(self, should_stop: Callable[[], bool]) -> Evaluation:
-        from rlseq.engine.session import Evaluation
+        from rlseq.engine.trainee import Evaluation
 
         self.stopped = time.perf_counter()
         return Evaluation(0.0, {})

@@ -167,11 +167,11 @@ class UnevenTask:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._task, name)
 
-    def sample(self, rng: np.random.Generator, batch_size: int) -> TokenBatch[np.ndarray]:
+    def sample(self, rng: np.random.Generator, batch_size: int, rows: slice = slice(None)) -> TokenBatch[np.ndarray]:
         """A batch of the task, masked."""
-        inputs_BT, targets_BT, _ = self._task.sample(rng, batch_size)
+        inputs_BT, targets_BT, _ = self._task.sample(rng, batch_size, rows)
         length = inputs_BT.shape[1]
-        lengths_B1 = np.arange(1, batch_size + 1)[:, None] * length // batch_size
+        lengths_B1 = np.arange(1, batch_size + 1)[rows, None] * length // batch_size
         return TokenBatch(inputs_BT, targets_BT, np.arange(length) < lengths_B1)
 
 

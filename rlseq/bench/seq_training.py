@@ -63,7 +63,7 @@ def job_for(data: Path, shape: Shape, values: Mapping[str, Any] | None = None) -
         shape: of network and update.
         values: further options, as nested dicts.
     """
-    from rlseq.training import plan_training
+    from rlseq.planning import Request, plan_training
 
     tree: dict[str, Any] = {
         "seq": {"data": str(data), "context": shape.context, "batch_size": shape.batch_size},
@@ -73,7 +73,7 @@ def job_for(data: Path, shape: Shape, values: Mapping[str, Any] | None = None) -
         "engine": {"device": "cpu"},
     }
     merge_into(tree, values or {})
-    job = cast("SequenceJob", plan_training("seq", None, "none", tree, (), None, {}, "the benchmark").job)
+    job = cast("SequenceJob", plan_training(Request("seq", None, "none", tree, source="the benchmark")).job)
     return job._replace(options=undisturbed(job.options))
 
 

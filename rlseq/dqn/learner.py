@@ -20,8 +20,9 @@ from rlseq.dqn.config import DqnTraining
 from rlseq.dqn.gradients import ClosedForm, TdBatch, loss_of
 from rlseq.dqn.targets import bootstrap_value, td_target
 from rlseq.engine.device import Precision, autocast
+from rlseq.engine.distributed import ALONE, World
 from rlseq.engine.flat import FlatParameters
-from rlseq.engine.update import SMALLEST_SCALE, Autograd, Gradients, Loss, Part, UpdateInfo, UpdateStep
+from rlseq.engine.update import SMALLEST_SCALE, Autograd, Gradients, Loss, Part, Summed, UpdateInfo, UpdateStep
 from rlseq.engine.weights import load_arrays, state_arrays
 from rlseq.errors import NonFiniteLoss
 from rlseq.nets.mlp_kernel import MlpKernel, fits
@@ -43,11 +44,18 @@ class DqnLearner:
         options: the whole training's.
         total_updates: length of the learning-rate schedule.
         precision: of the forward pass.
+        world: the processes that train together; each learns from its own rows of a batch.
+
+    Attributes:
+        batch_size: rows of a batch that this process draws.
     """
 
-    def __init__(self, net: QNetwork, options: DqnTraining, *, total_updates: int, precision: Precision) -> None:
+    def __init__(
+        self, net: QNetwork, options: DqnTraining, *, total_updates: int, precision: Precision, world: World = ALONE
+    ) -> None:
         self.options = options.dqn
-        self.batch_size = options.replay.batch_size
+        rows = world.rows(options.replay.batch_size)
+        self.batch_size = rows.stop - rows.start
         self.device = next(net.parameters()).device
         self.precision = precision
         self.net = net
@@ -60,7 +68,9 @@ class DqnLearner:
         self.closed_form = (
             options.engine.gradients == "auto" and precision.dtype is None and accumulate == 1 and fits(net)
         )
-        self._gradients = self._choose_gradients()
+        gradients = self._choose_gradients()
+        share = self.batch_size / options.replay.batch_size
+        self._gradients = gradients if world.alone else Summed(gradients, world.add_shares, share)
         self._at_once = max(1, CHUNK_ROWS // self.batch_size)
         self._online_values = self._value_function(net, self.batch_size)
         self._target_values = self._value_function(self.target, self.batch_size)

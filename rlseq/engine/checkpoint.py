@@ -23,12 +23,19 @@ class Snapshot(NamedTuple):
         trainer: target network, optimiser, environments.
         replay: the replay memory, kept with the last checkpoint only.
         numbers: counters, random streams, accumulators: JSON data.
+        others: what processes beside the first one have of their own, by the names of its files (`of_rank`).
     """
 
     model: Arrays
     trainer: Arrays
     replay: Arrays
     numbers: Mapping[str, Any]
+    others: Mapping[str, Arrays] = {}
+
+
+def of_rank(name: str, rank: int) -> str:
+    """The file, without its ending, that holds `trainer` or `replay` of a process."""
+    return name if rank == 0 else f"{name}-{rank}"
 
 
 class Checkpoints:
@@ -58,7 +65,8 @@ class Checkpoints:
 
     def save(self, step: int, snapshot: Snapshot) -> Path:
         """Write a checkpoint, then let go of what it makes superfluous."""
-        arrays = {"model": snapshot.model, "trainer": snapshot.trainer, checkpoints.REPLAY: snapshot.replay}
+        own = {"model": snapshot.model, "trainer": snapshot.trainer, checkpoints.REPLAY: snapshot.replay}
+        arrays = {**own, **snapshot.others}
         path = checkpoints.write_checkpoint(self._regular, step, snapshot.numbers, arrays)
         self._let_go()
         return path
@@ -67,7 +75,8 @@ class Checkpoints:
         """Only the last checkpoint holds the replay; of the older ones a few stay, of the best ones the last."""
         older = checkpoints.numbered(self._regular)[:-1]
         for old in older:
-            (old / f"{checkpoints.REPLAY}.safetensors").unlink(missing_ok=True)
+            for file in old.glob(f"{checkpoints.REPLAY}*.safetensors"):
+                file.unlink(missing_ok=True)
         for old in [p for p in older if p.name != "0"][: -self._keep + 1 or None]:
             checkpoints.remove(old)
         for old in checkpoints.numbered(self._best)[:-1]:

@@ -107,3 +107,10 @@ class EngineOptions(Options, frozen=True, kw_only=True):
     threads: Annotated[
         int, Meta(description="CPU threads of torch; small networks are fastest with one", ge=1, le=1024)
     ] = 1
+    backend: Annotated[
+        Literal["auto", "gloo", "nccl"],
+        Meta(description="what gradients go over between processes; auto: nccl on cuda, gloo on a CPU"),
+    ] = "auto"
+    wait_seconds: Annotated[
+        float, Meta(description="how long a process waits for the others before it gives up, in seconds", gt=0, le=1e6)
+    ] = 600.0

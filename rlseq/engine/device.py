@@ -28,22 +28,29 @@ class Precision(NamedTuple):
 
 
 @contextlib.contextmanager
-def cpu_threads(number: int) -> Iterator[None]:
-    """Let torch use this many threads (0: as many as there are cores) for a while: a library must not change what its
-    caller has set."""
+def cpu_threads(number: int, processes: int = 1) -> Iterator[None]:
+    """Let torch use this many threads for a while: a library must not change what its caller has set.
+
+    Args:
+        number: 0: as many as there are cores for each of `processes` on this machine.
+    """
     before = torch.get_num_threads()
-    torch.set_num_threads(number or os.cpu_count() or 1)
+    torch.set_num_threads(number or max(1, (os.cpu_count() or 1) // processes))
     try:
         yield
     finally:
         torch.set_num_threads(before)
 
 
-def choose_device(options: EngineOptions) -> torch.device:
+def choose_device(options: EngineOptions, local_rank: int = 0) -> torch.device:
     """Choose the device, and have denormal numbers flushed to zero.
 
+    Args:
+        options: which one is wanted.
+        local_rank: number of this process on its machine; each has a GPU of its own.
+
     Raises:
-        UsageError: cuda was asked for and there is none.
+        UsageError: cuda was asked for and there is none, or none for this process.
     """
     torch.set_flush_denormal(True)  # denormals are slow on CPUs, and nothing here needs them
     if options.device == "cuda" and not torch.cuda.is_available():
@@ -52,7 +59,18 @@ def choose_device(options: EngineOptions) -> torch.device:
             "install a CUDA build of torch and check `nvidia-smi`."
         )
     use_cuda = options.device == "cuda" or (options.device == "auto" and torch.cuda.is_available())
-    return torch.device("cuda" if use_cuda else "cpu")
+    if not use_cuda:
+        return torch.device("cpu")
+    if not local_rank:
+        return torch.device("cuda")
+    count = torch.cuda.device_count()
+    if local_rank >= count:
+        raise UsageError(
+            f"process {local_rank} of this machine has no GPU of its own, torch sees {count} of them. "
+            f"Start at most {count} processes here (--nproc {count}), or train on the CPU: --device cpu"
+        )
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
 
 
 def cpu_has_bf16() -> bool:

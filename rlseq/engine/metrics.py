@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,26 @@ class EventLog:
             self._file.close()
 
 
+class NoLog:
+    """In the place of an `EventLog` where another process writes."""
+
+    def scalars(self, values: Mapping[str, float], step: int) -> None:
+        """Nothing."""
+
+    def texts(self, texts: Mapping[str, str], step: int) -> None:
+        """Nothing."""
+
+    def hparams(self, options: Mapping[str, Any], scores: Mapping[str, float], step: int) -> None:
+        """Nothing."""
+
+    def sync(self) -> int:
+        """Nothing was written."""
+        return 0
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 class Means:
     """Means of named numbers between two points of the curves; part of a checkpoint, so that a point may span one."""
 
@@ -127,6 +147,17 @@ class Means:
     def state(self) -> dict[str, list[float]]:
         """What `load` takes."""
         return {name: list(entry) for name, entry in self._sums.items()}
+
+    @staticmethod
+    def merged(states: Sequence[Mapping[str, Sequence[float]]]) -> Means:
+        """What several processes have added, from their `state`."""
+        means = Means()
+        for state in states:
+            for name, (total, count) in state.items():
+                entry = means._sums.setdefault(name, [0.0, 0.0])
+                entry[0] += total
+                entry[1] += count
+        return means
 
     def load(self, state: Mapping[str, list[float]]) -> None:
         """Go on from a checkpoint."""

@@ -2,21 +2,27 @@
 
 A trainer's loop stays on one screen because all it says is `session.advance(n)`; between two edges that is one
 comparison.
+
+Where several processes train together, each has a session; they come to the same edges at the same steps. Process 0
+alone writes and tells, and what one of them alone knows (a signal, a callback's wish to stop) is agreed upon at an
+edge, about four times a second.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from rlseq.config import RunOptions
-from rlseq.engine.checkpoint import Arrays, Checkpoints, Snapshot
-from rlseq.engine.metrics import EventLog
+from rlseq.engine.checkpoint import Checkpoints
+from rlseq.engine.distributed import ALONE, World
+from rlseq.engine.metrics import EventLog, NoLog
 from rlseq.engine.numbers import Best, SessionNumbers
 from rlseq.engine.signals import StopSignals
+from rlseq.engine.trainee import EvaluationPlan, Trainee
 from rlseq.errors import Interrupted
 from rlseq.events import Callback, Event, Kind
 from rlseq.runs import Run
@@ -29,70 +35,6 @@ def due(before: int, now: int, every: int) -> int:
     return now // every - before // every
 
 
-class Evaluation(NamedTuple):
-    """What an evaluation came to.
-
-    Attributes:
-        score: what chooses the best weights.
-        curves: points of the curves.
-        lower_is_better: of the score.
-        texts: samples worth keeping beside the curves, by their TensorBoard names.
-    """
-
-    score: float
-    curves: Mapping[str, float]
-    lower_is_better: bool = False
-    texts: Mapping[str, str] = {}
-
-    def beats(self, score: float) -> bool:
-        """Whether it is better than another one's score."""
-        return self.score < score if self.lower_is_better else self.score > score
-
-
-class Curves(NamedTuple):
-    """Points of the curves since the last ones.
-
-    Attributes:
-        points: by their TensorBoard names.
-        counts: likewise, of things done; they are shown per second of training.
-    """
-
-    points: dict[str, float]
-    counts: dict[str, float]
-
-
-class EvaluationPlan(Protocol):
-    """When to evaluate, and when an evaluation ends the training: a part of every algorithm's `eval` options."""
-
-    @property
-    def every(self) -> int: ...
-
-    @property
-    def target(self) -> float | None: ...
-
-    @property
-    def patience(self) -> int | None: ...
-
-
-class Trainee(Protocol):
-    """What an algorithm supplies."""
-
-    step_rate: str
-    """The curve of steps per second."""
-
-    def curves(self) -> Curves:
-        """The `train/*` curves since the last call."""
-
-    def evaluate(self, should_stop: Callable[[], bool]) -> Evaluation | None:
-        """Evaluate the weights as they are, touching nothing that training depends on; None if told to stop."""
-
-    def model(self) -> Arrays:
-        """The weights."""
-
-    def snapshot(self) -> Snapshot:
-        """Everything needed to go on exactly."""
-
-
 class Session:
     """One training from start or resume to its end.
 
@@ -101,7 +43,8 @@ class Session:
         run: its folder.
         options: length, logging and checkpoint intervals.
         evaluation: interval and early stopping.
-        callbacks: told of everything.
+        callbacks: told of everything, in process 0.
+        world: the processes that train together.
 
     Attributes:
         step: steps done: of the environments, or updates where nothing is played.
@@ -115,12 +58,14 @@ class Session:
         options: RunOptions,
         evaluation: EvaluationPlan,
         callbacks: Sequence[Callback] = (),
+        world: World = ALONE,
     ) -> None:
+        self.world = world
         self.algorithm = algorithm
         self.run = run
         self.options = options
         self.evaluation = evaluation
-        self.callbacks = callbacks
+        self.callbacks = callbacks if world.first else ()
         self.checkpoints = Checkpoints(run, options.keep)
         self.signals = StopSignals()
         self.step = 0
@@ -128,10 +73,13 @@ class Session:
         self.best: Best | None = None
         self.evaluations_without_improvement = 0
         self._saved_at = self._evaluated_at = -1
+        self._tick_step = 0
         self._seconds_before = self._pause = 0.0
         self._trainee: Trainee
-        self._log: EventLog | None = None
+        self._log: EventLog | NoLog | None = None
         self._pending = False  # an evaluation was due, and a signal cut it off
+        self._asked = False  # a callback of process 0 wants to stop, and the others do not know
+        self._signum: int | None = None  # a signal of which all processes know
 
     def __enter__(self) -> Session:
         return self
@@ -141,8 +89,8 @@ class Session:
             self._log.close()
 
     @property
-    def log(self) -> EventLog:
-        """The event file; open from `begin` on."""
+    def log(self) -> EventLog | NoLog:
+        """The event file; open from `begin` on. Only process 0 has one."""
         assert self._log is not None
         return self._log
 
@@ -156,10 +104,7 @@ class Session:
             self._saved_at, self._evaluated_at = self.step, numbers.evaluated_at
             if numbers.total_steps == self.options.steps:
                 self.stopped = numbers.stopped  # it was killed between its early end and its export
-        self.checkpoints.prepare(self.step if numbers is not None else None)
-        self._log = EventLog(self.run.path, 0 if numbers is None else numbers.events_bytes)
-        if self._log.lost:
-            self.tell("warning", {"message": f"{self._log.path} is gone: its curves begin anew at step {self.step}."})
+        self._open(numbers)
         self._started = self._window_started = time.perf_counter()
         self._window_step = self._tick_step = self._started_step = self.step
         if numbers is None:
@@ -168,6 +113,16 @@ class Session:
             self.evaluate()
             self._save_anew()
         self._plan()
+
+    def _open(self, numbers: SessionNumbers | None) -> None:
+        """Tidy up the run's folder and open its event file."""
+        if not self.world.first:
+            self._log = NoLog()
+            return
+        self.checkpoints.prepare(self.step if numbers is not None else None)
+        self._log = EventLog(self.run.path, 0 if numbers is None else numbers.events_bytes)
+        if self._log.lost:
+            self.tell("warning", {"message": f"{self._log.path} is gone: its curves begin anew at step {self.step}."})
 
     @property
     def running(self) -> bool:
@@ -183,7 +138,7 @@ class Session:
         """Count steps that were taken and learnt from; do what is due."""
         before = self.step
         self.step += num_steps
-        if self.step >= self._next_edge or self.signals.received is not None:
+        if self.step >= self._next_edge or (self.world.alone and self.signals.received is not None):
             self._edges(before)
 
     def _plan(self) -> None:
@@ -200,16 +155,24 @@ class Session:
             self.evaluate()
         if due(before, self.step, self.options.checkpoint_every) or not self.running:
             self.save()
-        if self.step >= self._tick_step:
-            self._tick()
-        if self.signals.received is not None:
-            self._interrupt(self.signals.received)
+        rate = (self.step - self._started_step) / max(1e-9, time.perf_counter() - self._started)
+        ticks = self.step >= self._tick_step
+        self._agree(self.step + max(1, int(rate * TICK_SECONDS)) if ticks else self._tick_step)
+        if ticks:
+            self.tell("tick", {self._trainee.step_rate: rate})
+        if self._signum is not None:
+            self._interrupt(self._signum)
         self._plan()
 
-    def _tick(self) -> None:
-        rate = (self.step - self._started_step) / max(1e-9, time.perf_counter() - self._started)
-        self._tick_step = self.step + max(1, int(rate * TICK_SECONDS))
-        self.tell("tick", {self._trainee.step_rate: rate})
+    def _agree(self, next_tick: int) -> None:
+        """What all processes must know and one alone knows: a signal, a callback's wish, when to look again."""
+        signum, asked, tick = self.world.largest(
+            [self.signals.received or 0, self._asked, next_tick if self.world.first else 0]
+        )
+        self._signum, self._tick_step = int(signum) or None, int(tick)
+        if asked and self.stopped is None:
+            self.stopped = "a callback asked to stop"
+            self._saved_at = -1  # the checkpoint of this step must know, also if it was just written
 
     def _log_curves(self) -> None:
         now = time.perf_counter()
@@ -234,9 +197,9 @@ class Session:
         # A tie goes to the later weights: where the score has a ceiling, they have been at it for longer.
         if better or self.best is None or result.score == self.best.score:
             self.best = Best(self.step, result.score)
-            self.checkpoints.save_best(
-                self.step, self._trainee.model(), {"score": result.score, "curves": dict(result.curves)}
-            )
+            if self.world.first:
+                numbers = {"score": result.score, "curves": dict(result.curves)}
+                self.checkpoints.save_best(self.step, self._trainee.model(), numbers)
         self.log.scalars(result.curves, self.step)
         self.log.texts(result.texts, self.step)
         options = self.evaluation
@@ -253,12 +216,11 @@ class Session:
             return
         started = time.perf_counter()
         snapshot = self._trainee.snapshot()
-        numbers = {
-            **snapshot.numbers,
-            "session": msgspec.to_builtins(self._numbers()),
-        }
-        path = self.checkpoints.save(self.step, snapshot._replace(numbers=numbers))
         self._saved_at = self.step
+        if not self.world.first:
+            return
+        numbers = {**snapshot.numbers, "session": msgspec.to_builtins(self._numbers())}
+        path = self.checkpoints.save(self.step, snapshot._replace(numbers=numbers))
         self._pause += time.perf_counter() - started
         self.tell("checkpoint", {"path": str(path)})
 
@@ -286,8 +248,9 @@ class Session:
             self.evaluate()
             self._saved_at = -1
         self.save()
-        if self.signals.received is not None:
-            self._interrupt(self.signals.received)
+        self._agree(self._tick_step)
+        if self._signum is not None:
+            self._interrupt(self._signum)
         self.stopped = self.stopped or "all steps done"
         self.tell("end", {"reason": self.stopped})
 
@@ -307,6 +270,6 @@ class Session:
                 callback(event)
 
     def _stop(self) -> None:
-        if self.stopped is None:
-            self.stopped = "a callback asked to stop"
-            self._saved_at = -1  # the checkpoint of this step must know, also if it was just written
+        self._asked = True
+        if self.world.alone:
+            self._agree(self._tick_step)

@@ -60,22 +60,57 @@ class Gradients(Protocol):
 
 
 class Autograd(Generic[Batch]):
-    """Gradients of any loss function, by autograd, in the given precision."""
+    """Gradients of any loss function, by autograd, in the given precision.
 
-    def __init__(self, loss: Callable[[Batch], Loss], precision: Precision, device: torch.device) -> None:
-        self._loss, self._precision, self._device = loss, precision, device
+    Args:
+        loss: of a batch.
+        precision: of the forward pass.
+        device: of the batches.
+        no_sync: within it a network that several processes share does not exchange gradients; only the last part of an
+            update does, and carries those of the parts before.
+    """
+
+    def __init__(
+        self,
+        loss: Callable[[Batch], Loss],
+        precision: Precision,
+        device: torch.device,
+        no_sync: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
+        self._loss, self._precision, self._device, self._no_sync = loss, precision, device, no_sync
 
     def __call__(
         self, parts: Sequence[Part[Batch]], flat: FlatParameters, scale: Callable[[Tensor], Tensor]
     ) -> list[Loss]:
         flat.grad.zero_()
         losses = []
-        for part in parts:
-            with autocast(self._precision, self._device):
-                loss = self._loss(part.batch)
-            share = loss.mean if part.share == 1.0 else loss.mean * part.share
-            scale(share).backward()
+        for number, part in enumerate(parts, 1):
+            with contextlib.nullcontext() if number == len(parts) else self._no_sync():
+                with autocast(self._precision, self._device):
+                    loss = self._loss(part.batch)
+                share = loss.mean if part.share == 1.0 else loss.mean * part.share
+                scale(share).backward()
             losses.append(loss)
+        return losses
+
+
+class Summed(Generic[Batch]):
+    """Another source's gradients of a share of the batch, summed over the processes that train together.
+
+    Args:
+        gradients: of this process' share.
+        add_shares: `rlseq.engine.distributed.World.add_shares`.
+        share: this process' part of the whole batch; the shares of all processes sum to 1.
+    """
+
+    def __init__(self, gradients: Gradients, add_shares: Callable[[Tensor, float], None], share: float) -> None:
+        self._gradients, self._add_shares, self._share = gradients, add_shares, share
+
+    def __call__(
+        self, parts: Sequence[Part[Batch]], flat: FlatParameters, scale: Callable[[Tensor], Tensor]
+    ) -> Sequence[Loss]:
+        losses = self._gradients(parts, flat, scale)
+        self._add_shares(flat.grad, self._share)
         return losses
 
 
@@ -83,7 +118,7 @@ class UpdateInfo(NamedTuple):
     """What an update did; tensors are not yet read from the device.
 
     Attributes:
-        loss: of the whole batch, a scalar without gradient.
+        loss: of the whole batch, a scalar without gradient; where several processes train together, of the parts given.
         grad_norm: of the whole gradient before clipping, unscaled; a scalar.
         metrics: of the loss, for the whole batch.
         lr: learning rate used.

@@ -233,6 +233,12 @@ class EnvBatch:
             renewed.append(i)
         return renewed
 
+    def skip_to(self, episodes: np.ndarray) -> None:
+        """Begin these episodes, `[N]`, anew: other environments were in the middle of others."""
+        for i in range(self.num_envs):
+            self.episode[i] = episodes[i] - 1
+            self._begin(i, self.obs)
+
     def _rebuilt(self, i: int, state: dict[str, np.ndarray]) -> bool:
         for action in state[f"actions.{i}"].tolist():
             try:

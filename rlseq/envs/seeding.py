@@ -23,6 +23,6 @@ def evaluation_seed(seed: int, episode: int) -> int:
     return derived_seed(EVALUATION, seed, episode)
 
 
-def generator(stream: int, run_seed: int, rank: int = 0) -> np.random.Generator:
-    """The random stream `EXPLORATION` or `REPLAY` of a run."""
-    return np.random.default_rng(np.random.SeedSequence((stream, run_seed, rank)))
+def generator(stream: int, run_seed: int, rank: int = 0, *more: int) -> np.random.Generator:
+    """The random stream `EXPLORATION` or `REPLAY` of a process of a run; `more` tells it from an earlier one."""
+    return np.random.default_rng(np.random.SeedSequence((stream, run_seed, rank, *more)))

@@ -73,6 +73,7 @@ def rollout(
     on_step: OnStep | None = None,
     on_frame: OnFrame | None = None,
     should_stop: Callable[[], bool] | None = None,
+    share: tuple[int, int] = (0, 1),
 ) -> Rollout:
     """Play episodes with a policy.
 
@@ -89,16 +90,21 @@ def rollout(
         on_step: recorder, see `OnStep`.
         should_stop: asked before every step; once it says yes, `Abandoned` is raised.
         on_frame: gets the frames of environment 0, which must have the render mode rgb_array.
+        share: (k, n): play the episodes k, k + n, k + 2n ... alone, as one of n that share the work.
 
     Raises:
         UsageError: no episodes or no environments, or the environment has other actions than the policy.
         RlseqError: the environment or the policy failed.
     """
     check_counts(episodes, seed, num_envs)
+    offset, stride = share
+    episodes = len(range(offset, episodes, stride))
+    if not episodes:
+        return Rollout(np.zeros(0), np.zeros(0, np.int64), 0.0, 0)
 
     def seed_of(env: int, number: int) -> int | None:
         episode = number * num_envs + env
-        return evaluation_seed(seed, episode) if episode < episodes else None
+        return evaluation_seed(seed, offset + stride * episode) if episode < episodes else None
 
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     start = policy.spec.action.start

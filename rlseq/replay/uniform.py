@@ -156,6 +156,36 @@ class UniformReplay:
             "position": self.position,
         }
 
+    def add_part(self, counters: Mapping[str, int], stored: Mapping[str, np.ndarray], part: int, parts: int) -> None:
+        """Take in one of `parts` stretches of time of another memory's transitions.
+
+        A stretch's last transition of each environment counts as an episode's end, cut off: nothing that follows in
+        this memory belongs to it.
+
+        Args:
+            counters, stored: of that memory, from its `state`; rows of N environments in turn.
+            part: which stretch, from 0, oldest first.
+        """
+        size, position = int(counters["size"]), int(counters["position"])
+        oldest = position if position < size else 0  # only a full memory's position lies before its end
+        order = (np.arange(size) + oldest) % max(1, size)
+        num = self.num_envs
+        first, last = (size // num * k // parts * num for k in (part, part + 1))
+        order = order[first:last]
+        if not len(order):
+            return
+        leaves = range(len(self._obs))
+        ended = stored["ended"][order] if "ended" in stored else np.zeros(len(order), np.bool_)
+        ended[-num:] = True
+        self.add(
+            tuple(stored[f"obs.{k}"][order] for k in leaves),
+            stored["action"][order],
+            stored["reward"][order],
+            stored["discount"][order],
+            tuple(stored[f"next_obs.{k}"][order] for k in leaves),
+            ended,
+        )
+
     def slot(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Where a stored array belongs, for reading it straight into place.
 

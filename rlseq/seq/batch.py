@@ -26,3 +26,11 @@ class TokenBatch(NamedTuple, Generic[Array]):
         """The batch with `function` applied to every array."""
         mask = None if self.mask is None else function(self.mask)
         return TokenBatch(function(self.inputs), function(self.targets), mask)
+
+    def rows(self, which: slice) -> TokenBatch[Array]:
+        """Some of the sequences; views."""
+        return self.map(lambda array: array[which])  # type: ignore[index]
+
+    def num_targets(self) -> int:
+        """How many tokens are to be predicted."""
+        return int(self.targets.size if self.mask is None else self.mask.sum())  # type: ignore[attr-defined]

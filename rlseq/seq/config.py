@@ -89,7 +89,14 @@ class SeqOptimOptions(OptimOptions, frozen=True, kw_only=True):
 class SeqEngineOptions(EngineOptions, frozen=True, kw_only=True):
     """Where and in which precision the update runs."""
 
-    threads: Annotated[int, Meta(description="CPU threads of torch; 0: as many as there are cores", ge=0, le=1024)] = 0
+    threads: Annotated[
+        int,
+        Meta(
+            description="CPU threads of torch; 0: as many as there are cores, shared by the processes of a machine",
+            ge=0,
+            le=1024,
+        ),
+    ] = 0
     compile: Annotated[
         bool, Meta(description="torch.compile: needs a C++ compiler; takes a while to begin, then may be faster")
     ] = False

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from rlseq.engine.distributed import ALONE, World
 from rlseq.envs.seeding import WEIGHTS, derived_seed
 from rlseq.errors import RlseqError, UsageError
 from rlseq.memory import check_memory
@@ -56,7 +57,7 @@ def sequence_spec(net: SequenceNetwork, task: Task, options: SeqTraining) -> Seq
     )
 
 
-def compiled(net: SequenceNetwork) -> Callable[..., Any]:
+def compiled(net: nn.Module) -> Callable[..., Any]:
     """The network under `torch.compile`, which begins to work, or fails, with the first call.
 
     Raises:
@@ -97,25 +98,31 @@ def validation_loss(
     options: SeqTraining,
     max_tokens: int | None = None,
     should_stop: Callable[[], bool] | None = None,
+    world: World = ALONE,
 ) -> tuple[float, int] | None:
-    """Summed cross-entropy of the validation tokens and how many; None if told to stop.
+    """Summed cross-entropy of the validation tokens and how many; None if one process was told to stop.
 
-    In float32 and without smoothing, whatever the training minimises: so that it compares.
+    In float32 and without smoothing, whatever the training minimises: so that it compares. Of every batch each process
+    does its rows, so every token counts once, whatever the number of processes.
     """
     device = next(net.parameters()).device
     element_loss = elementwise("cross_entropy", 0.0)
-    total, count = 0.0, 0
+    total, count, told = 0.0, 0, False
     batch_size = max(1, EVALUATION_TOKENS // options.seq.context)
     with evaluating(net):
         for batch in task.validation(batch_size, max_tokens):
             if should_stop is not None and should_stop():
-                return None
-            tokens = batch.map(lambda array: torch.from_numpy(array).to(device))
+                told = True
+                break
+            own = batch.rows(world.rows(len(batch.inputs)))
+            if not (num := own.num_targets()):
+                continue
+            tokens = own.map(lambda array: torch.from_numpy(array).to(device))
             logits_BTV = net(NetInput((tokens.inputs,)))[0]
-            num = int(batch.targets.size if batch.mask is None else batch.mask.sum())
             total += float(masked_mean(element_loss(logits_BTV, tokens.targets), tokens.mask)) * num
             count += num
-    return total, count
+    total, num_tokens, told_any = world.sum([total, count, told])
+    return None if told_any else (total, int(num_tokens))
 
 
 def sample_text(net: SequenceNetwork, task: Task, options: SeqTraining, num_tokens: int) -> str:

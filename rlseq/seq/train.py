@@ -1,7 +1,8 @@
 """Training of sequence models: the loop, and what it consists of.
 
 An update is one batch of windows; `optim.accumulate` cuts it into parts, each of which counts by its share of the
-batch's tokens, so the update is that of the whole batch.
+batch's tokens, so the update is that of the whole batch. Several processes take rows of the same batch, drawn by all of
+them from the same stream: the update is that of one process, but for the rounding.
 
 Shapes: B sequences, T tokens, V vocabulary.
 """
@@ -21,11 +22,13 @@ from msgspec import Meta
 from torch import Tensor
 
 from rlseq.checkpoints import read_arrays
-from rlseq.engine.checkpoint import Arrays, Snapshot
+from rlseq.engine.checkpoint import Arrays, Snapshot, of_rank
 from rlseq.engine.device import choose_device, choose_precision
+from rlseq.engine.distributed import ALONE, World, fingerprint
 from rlseq.engine.metrics import Means
-from rlseq.engine.session import Curves, Evaluation, Session
-from rlseq.engine.update import SMALLEST_SCALE, UNFIT, Autograd, Loss, Part, UpdateStep
+from rlseq.engine.session import Session
+from rlseq.engine.trainee import Curves, Evaluation
+from rlseq.engine.update import SMALLEST_SCALE, UNFIT, Autograd, Loss, Part, UpdateInfo, UpdateStep
 from rlseq.engine.weights import load_arrays, state_arrays
 from rlseq.envs.seeding import REPLAY, WEIGHTS, derived_seed, generator
 from rlseq.errors import CorruptFile, NonFiniteLoss, UsageError
@@ -38,6 +41,8 @@ from rlseq.seq.losses import elementwise, masked_mean
 from rlseq.seq.model import build_network, compiled, sample_text, validation_loss
 from rlseq.seq.tasks.task import Task
 from rlseq.seq.trial import time_precisions
+
+UNREAD_UPDATES = 32  # whose losses wait on a GPU to be read at once
 
 
 class _UpdateNumbers(msgspec.Struct):
@@ -61,6 +66,7 @@ class SeqTrainer:
     Args:
         options: everything that decides the training.
         task: what is learnt.
+        world: the processes that train together.
 
     Attributes:
         net: the network, on its device.
@@ -68,9 +74,14 @@ class SeqTrainer:
 
     step_rate = "time/updates_per_second"
 
-    def __init__(self, options: SeqTraining, task: Task) -> None:
-        self.options, self.task = options, task
-        self.device = choose_device(options.engine)
+    def __init__(self, options: SeqTraining, task: Task, world: World = ALONE) -> None:
+        if world.size > options.seq.batch_size:
+            raise UsageError(
+                f"{world.size} processes cannot share seq.batch_size = {options.seq.batch_size} sequences: each needs "
+                f"at least one. Give --batch-size {world.size} or more, or start fewer processes."
+            )
+        self.options, self.task, self.world = options, task, world
+        self.device = choose_device(options.engine, world.local_rank)
         self.precision = choose_precision(options.engine.amp, self.device)
         self.net = build_network(options, task).to(self.device)
         total = options.run.horizon or options.run.steps
@@ -80,9 +91,10 @@ class SeqTrainer:
         self._gradients: Autograd[TokenBatch[Tensor]] = Autograd(self.loss, self.precision, self.device)
         self._rng = generator(REPLAY, options.run.seed)
         self._means = Means()
+        self._unread: list[tuple[int, UpdateInfo]] = []  # with their steps; still on the device
+        self._losses: list[tuple[float, float]] = []  # with norms; of this process' rows
         self._tokens = 0
-        self._dropout_seed = derived_seed(WEIGHTS, options.run.seed, 1)
-        self._dropout_state = torch.Generator().manual_seed(self._dropout_seed).get_state()  # outside the loop
+        self._dropout_state = self._dropout_seeded()  # outside the loop
         self._in_loop = False
 
     def loss(self, batch: TokenBatch[Tensor]) -> Loss:
@@ -93,40 +105,77 @@ class SeqTrainer:
     def loop(self, session: Session) -> None:
         """Draw a batch, learn from it, until the session ends."""
         batch_size = self.options.seq.batch_size
+        rows = self.world.rows(batch_size)
+        self._share()
         self.net.train()
         with self._dropout_stream():
             while session.running:
-                batch = self.task.sample(self._rng, batch_size)
+                batch = self.task.sample(self._rng, batch_size, rows)
                 self._learn(batch, session.step)
                 session.advance(1)
 
-    def _learn(self, batch: TokenBatch[np.ndarray], step: int) -> None:
-        info = self.update_step(self._parts(batch), self._gradients)
-        self._tokens += batch.targets.size if batch.mask is None else int(batch.mask.sum())
-        loss, norm = float(info.loss), float(info.grad_norm)
-        if info.skipped and np.isfinite(loss) and self.update_step.scaler.get_scale() >= SMALLEST_SCALE:
-            return  # an overflow of fp16, which a smaller loss scale mends
-        if not (np.isfinite(loss) and np.isfinite(norm)):
-            raise NonFiniteLoss(
-                f"update {step + 1} gave loss {loss:g}, gradient norm {norm:g}: the training has diverged. The last "
-                "checkpoint is untouched. Start again with a smaller learning rate "
-                f"(--lr {self.options.optim.lr / 10:g})."
-            )
-        self._means.add("train/loss", loss)
-        self._means.add("train/grad_norm", norm)
+    def _share(self) -> None:
+        """Let backward passes average gradients over the processes."""
+        if self.world.alone:
+            return
+        parallel = self.world.parallel(self.net)
+        self._forward = compiled(parallel) if self.options.engine.compile else parallel
+        self._gradients = Autograd(self.loss, self.precision, self.device, parallel.no_sync)
 
-    def _parts(self, batch: TokenBatch[np.ndarray]) -> list[Part[TokenBatch[Tensor]]]:
-        """The batch in `optim.accumulate` parts, each with its share of the tokens that count."""
+    def _learn(self, batch: TokenBatch[np.ndarray], step: int) -> None:
+        tokens = batch.num_targets()
+        if not self.world.alone:
+            whole = self.options.seq.batch_size * batch.targets.shape[1]
+            tokens = whole if batch.mask is None else int(self.world.sum([tokens])[0])
+        info = self.update_step(self._parts(batch, tokens), self._gradients)
+        self._tokens += tokens
+        if info.skipped and torch.isfinite(info.loss) and self.update_step.scaler.get_scale() >= SMALLEST_SCALE:
+            return  # an overflow of fp16, which a smaller loss scale mends
+        self._unread.append((step, info))
+        # On a CPU numbers can be looked at for nothing; a GPU would have to be waited for.
+        if self.device.type == "cpu" or len(self._unread) == UNREAD_UPDATES:
+            self._read()
+
+    def _read(self) -> None:
+        """Take losses and norms from the device, and see that they are numbers."""
+        if not self._unread:
+            return
+        rows = torch.stack([torch.stack((info.loss, info.grad_norm)) for _, info in self._unread]).cpu().tolist()
+        for (step, _), (loss, norm) in zip(self._unread, rows, strict=True):
+            if not (np.isfinite(loss) and np.isfinite(norm)):
+                raise NonFiniteLoss(
+                    f"update {step + 1} gave loss {loss:g}, gradient norm {norm:g}: the training has diverged. The "
+                    "last checkpoint is untouched. Start again with a smaller learning rate "
+                    f"(--lr {self.options.optim.lr / 10:g})."
+                )
+            self._losses.append((loss, norm))
+        self._unread = []
+
+    def _drain(self) -> None:
+        """Losses of the whole batches into the means."""
+        self._read()
+        # Shares are times the number of processes, over which their gradients are averaged.
+        losses = self.world.sum([loss / self.world.size for loss, _ in self._losses])
+        for loss, (_, norm) in zip(losses, self._losses, strict=True):
+            self._means.add("train/loss", loss)
+            self._means.add("train/grad_norm", norm)
+        self._losses = []
+
+    def _parts(self, batch: TokenBatch[np.ndarray], total: int) -> list[Part[TokenBatch[Tensor]]]:
+        """The rows of this process in `optim.accumulate` parts, each with its share of the `total` tokens that count in
+        the whole batch. Shares are times the number of processes."""
         tensors = batch.map(self._to_device)
         rows = len(batch.inputs)
         count = min(self.options.optim.accumulate, rows)
-        if count == 1:
+        if count == 1 and self.world.alone:
             return [Part(tensors, 1.0)]
         bounds = [round(k * rows / count) for k in range(count + 1)]
-        parts = [tensors.map(lambda leaf, a=a, b=b: leaf[a:b]) for a, b in itertools.pairwise(bounds)]  # type: ignore[misc]
-        counts = [p.targets.numel() if p.mask is None else int(p.mask.sum()) for p in parts]
-        total = sum(counts)
-        return [Part(part, tokens / total) for part, tokens in zip(parts, counts, strict=True) if tokens]
+        spans = [slice(a, b) for a, b in itertools.pairwise(bounds)]
+        counts = [batch.rows(span).num_targets() for span in spans]
+        shares = [tokens / total * self.world.size for tokens in counts]
+        parts = [Part(tensors.rows(span), share) for span, share in zip(spans, shares, strict=True)]
+        # Every process takes part in the exchange of gradients, also if none of its tokens count.
+        return [part for part in parts if part.share] or parts[:1]
 
     def _to_device(self, array: np.ndarray) -> Tensor:
         tensor = torch.from_numpy(array)
@@ -134,23 +183,32 @@ class SeqTrainer:
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor
 
-    def _cuda_devices(self) -> list[int]:
-        return [torch.cuda.current_device()] if self.device.type == "cuda" else []
+    def _dropout_seeded(self, *words: int) -> Tensor:
+        """The state of a random stream that is fresh: each process has its own, `words` tell it from an earlier one."""
+        own = (self.world.rank, *words) if self.world.rank or words else ()
+        seed = derived_seed(WEIGHTS, self.options.run.seed, 1, *own)
+        return torch.Generator(self.device).manual_seed(seed).get_state()
 
     @contextlib.contextmanager
     def _dropout_stream(self) -> Iterator[None]:
         """torch's own random stream is dropout's for a while; checkpoints before and after it hold where it stands."""
-        with torch.random.fork_rng(devices=self._cuda_devices()):
-            torch.manual_seed(self._dropout_seed)
-            torch.set_rng_state(self._dropout_state)
+        cuda = [torch.cuda.current_device()] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=cuda):
+            torch.cuda.set_rng_state(self._dropout_state) if cuda else torch.set_rng_state(self._dropout_state)
             self._in_loop = True
             try:
                 yield
             finally:
-                self._dropout_state, self._in_loop = torch.get_rng_state(), False
+                self._dropout_state, self._in_loop = self._stream_state(), False
+
+    def _stream_state(self) -> Tensor:
+        if not self._in_loop:
+            return self._dropout_state
+        return torch.cuda.get_rng_state() if self.device.type == "cuda" else torch.get_rng_state()
 
     def curves(self) -> Curves:
         """Points of the curves since the last call."""
+        self._drain()
         step = self.update_step
         points = {**self._means.drain(), "train/lr": step.lr}
         if self.precision.scaled:
@@ -168,11 +226,11 @@ class SeqTrainer:
         """The task's metrics on the validation split, and a sample; None if told to stop."""
         o = self.options.eval
         with self.update_step.averaged():
-            total = validation_loss(self.net, self.task, self.options, o.max_tokens, should_stop)
+            total = validation_loss(self.net, self.task, self.options, o.max_tokens, should_stop, self.world)
             if total is None:
                 return None
-            sample = sample_text(self.net, self.task, self.options, o.sample_tokens)
-        metrics = self.task.metrics_of(*total, sample)
+            sample = sample_text(self.net, self.task, self.options, o.sample_tokens) if self.world.first else ""
+        metrics = self.world.from_first(self.task.metrics_of(*total, sample) if self.world.first else None)
         if self.options.optim.schedule == "plateau":
             self.update_step.see_metric(metrics[o.metric], lower_is_better=self.task.metrics[o.metric] == "lower")
         curves = {f"eval/{name}": value for name, value in metrics.items()}
@@ -186,9 +244,12 @@ class SeqTrainer:
 
     def snapshot(self) -> Snapshot:
         """Everything from which `load` goes on exactly."""
+        self._drain()
+        self.world.check_same("the weights", fingerprint(self.update_step.flat.data))
+        others = self.world.gather_arrays({"dropout_rng": self._stream_state().numpy()})
         moments, numbers = self.update_step.state()
         trainer = {f"optimizer.{name}": array for name, array in moments.items()}
-        trainer["dropout_rng"] = (torch.get_rng_state() if self._in_loop else self._dropout_state).numpy()
+        trainer["dropout_rng"] = self._stream_state().numpy()
         return Snapshot(
             self.model(),
             trainer,
@@ -199,6 +260,7 @@ class SeqTrainer:
                 "data_rng": dict(self._rng.bit_generator.state),
                 "data_sha256": self.task.sha256,
             },
+            {of_rank("trainer", rank): arrays for rank, arrays in enumerate(others, 1)},
         )
 
     def load(self, checkpoint: Path, manifest: Mapping[str, Any]) -> list[str]:
@@ -218,12 +280,22 @@ class SeqTrainer:
             self.update_step.load(moments, numbers["update_step"])
             self._means.load(numbers["means"])
             self._rng.bit_generator.state = numbers["data_rng"]
-            self._dropout_state = torch.from_numpy(trainer["dropout_rng"].copy())
+            self._dropout_state = self._stored_stream(checkpoint, manifest, trainer)
         except UNFIT as error:
             raise CorruptFile(
                 f"{checkpoint} does not fit the run's options, or was changed: {type(error).__name__}: {error}."
             ) from None
         return []
+
+    def _stored_stream(
+        self, checkpoint: Path, manifest: Mapping[str, Any], trainer: Mapping[str, np.ndarray]
+    ) -> Tensor:
+        """Where dropout's stream of this process stood; a fresh one if there was no such process."""
+        file = of_rank("trainer", self.world.rank)
+        if self.world.rank and f"{file}.safetensors" not in manifest["files"]:
+            return self._dropout_seeded(int(manifest["step"]))
+        own = read_arrays(checkpoint, manifest, file) if self.world.rank else trainer
+        return torch.from_numpy(own["dropout_rng"].copy())
 
     def load_weights(self, arrays: Arrays, where: str) -> None:
         """Begin with these weights."""
@@ -243,7 +315,7 @@ class SeqTrainer:
         o, d = self.options, dimensions(self.options.net)
         heads = f", {d.heads} heads" if o.net.core == "gpt" else ""
         shape = f"{d.layers} layer{'s' * (d.layers > 1)}, {d.width} wide{heads}"
-        rows = o.seq.batch_size // o.optim.accumulate or 1
+        rows = o.seq.batch_size // (o.optim.accumulate * self.world.size) or 1
         memory = training_bytes(o.net, self.task.vocabulary, o.seq.context, rows)
         return {
             "task": f"{self.task.name}: {self.task.description}",
@@ -251,6 +323,7 @@ class SeqTrainer:
             "memory": f"about {memory / 2**20:.0f} MiB",
             "updates": f"{o.run.steps}, each of {o.seq.batch_size} x {o.seq.context} = "
             f"{o.seq.batch_size * o.seq.context} tokens",
+            **self.world.describe(),
             "device": f"{self.device.type}, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}",
             "precision": self._precision(),
         }
@@ -268,7 +341,7 @@ class SeqTrainer:
 
     def _trial(self) -> Callable[[], Tensor]:
         """The loss of one batch, drawn from a random stream of its own."""
-        rows = self.options.seq.batch_size // self.options.optim.accumulate or 1
+        rows = self.options.seq.batch_size // (self.options.optim.accumulate * self.world.size) or 1
         batch = self.task.sample(np.random.default_rng(0), rows).map(self._to_device)
         return lambda: self.loss(batch).mean
 

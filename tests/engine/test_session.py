@@ -15,8 +15,9 @@ from rlseq import checkpoints, runs
 from rlseq.config import Layer, RunOptions, resolve
 from rlseq.engine.checkpoint import Snapshot
 from rlseq.engine.numbers import Best, session_numbers
-from rlseq.engine.session import Curves, Evaluation, Session, due
+from rlseq.engine.session import Session, due
 from rlseq.engine.signals import StopSignals
+from rlseq.engine.trainee import Curves, Evaluation
 from rlseq.envs.config import EvalOptions
 from rlseq.errors import Interrupted
 from rlseq.events import Event

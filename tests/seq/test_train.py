@@ -19,9 +19,9 @@ from torch.nn import functional as F
 from rlseq import pipeline, runs
 from rlseq.errors import CorruptFile, Interrupted, NonFiniteLoss, RlseqError, UsageError
 from rlseq.events import Event
+from rlseq.planning import Request, plan_training
 from rlseq.seq.flops import peak_flops, training_flops
 from rlseq.seq.train import SeqTrainer
-from rlseq.training import plan_training
 from tests.training import SMALL_SEQ, assert_same_run, curves, merged, small_seq, steps_logged, weights, write_text
 
 
@@ -63,7 +63,7 @@ def crash_at(step: int) -> Any:
 def trainer(text: Path, *changes: dict[str, Any]) -> SeqTrainer:
     """A trainer alone."""
     values = merged(SMALL_SEQ, {"seq": {"data": str(text)}}, *changes)
-    plan = plan_training("seq", None, "none", values, (), None, {}, "test")
+    plan = plan_training(Request("seq", None, "none", values, source="test"))
     made = plan.job.trainer()
     assert isinstance(made, SeqTrainer)
     return made

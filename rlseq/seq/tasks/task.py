@@ -14,6 +14,9 @@ Direction = Literal["lower", "higher"]
 """Which values of a metric are better."""
 
 
+ALL = slice(None)
+
+
 class Task(Protocol):
     """Batches to learn from, batches to be measured on, and what the measurements are called.
 
@@ -52,8 +55,17 @@ class Task(Protocol):
     def metrics(self) -> Mapping[str, Direction]:
         """The names of what `metrics_of` gives."""
 
-    def sample(self, rng: np.random.Generator, batch_size: int) -> TokenBatch[np.ndarray]:
-        """A batch of training data. All chance comes from `rng`."""
+    def sample(self, rng: np.random.Generator, batch_size: int, rows: slice = ALL) -> TokenBatch[np.ndarray]:
+        """A batch of training data, or some rows of one.
+
+        Args:
+            rng: where all chance comes from; its stream is the same whatever the rows.
+            batch_size: sequences of the whole batch.
+            rows: which of them to give: each of several processes learns from its own.
+
+        Returns:
+            The rows; a task's batches always carry a mask, or never.
+        """
 
     def validation(self, batch_size: int, max_tokens: int | None = None) -> Iterator[TokenBatch[np.ndarray]]:
         """The validation data in batches of at most `batch_size` sequences; every target once.

@@ -18,7 +18,7 @@ from rlseq.errors import UsageError
 from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqOptions
 from rlseq.seq.corpus import Corpus, read_corpus
-from rlseq.seq.tasks.task import Direction
+from rlseq.seq.tasks.task import ALL, Direction
 from rlseq.sequence import Tokenizer
 
 NO_WORD = re.compile(r"\W+")
@@ -73,10 +73,10 @@ class TextTask:
         """Targets of the training part."""
         return len(self._split.train) - 1
 
-    def sample(self, rng: np.random.Generator, batch_size: int) -> TokenBatch[np.ndarray]:
+    def sample(self, rng: np.random.Generator, batch_size: int, rows: slice = ALL) -> TokenBatch[np.ndarray]:
         """Windows of the context's length from anywhere in the training part, every start equally likely."""
         train, context = self._split.train, self._context
-        start_B1 = rng.integers(0, len(train) - context, size=(batch_size, 1))
+        start_B1 = rng.integers(0, len(train) - context, size=(batch_size, 1))[rows]
         window_BT = train[start_B1 + np.arange(context + 1)]
         return TokenBatch(window_BT[:, :-1].astype(np.int64), window_BT[:, 1:].astype(np.int64))
 
