@@ -118,6 +118,15 @@ class DqnLearner:
         """The loss of a batch, and the mean value of the actions taken."""
         return loss_of(self.net(NetInput(batch.obs))[0], batch, self.options.loss)
 
+    @property
+    def how_recorded(self) -> str:
+        """What to say of an update besides where its gradients come from."""
+        if self._recorded_target is None:
+            return "" if self.device.type == "cpu" else ", one kernel after the other"
+        if self.update_step.recorded:
+            return ", the update in CUDA graphs"
+        return f", in CUDA graphs; {self.update_step.options.name} one kernel after the other"
+
     def burst(self, replay: UniformReplay | DeviceReplay, rng: np.random.Generator, num_updates: int) -> np.ndarray:
         """Several updates in a row.
 
