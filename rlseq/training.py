@@ -20,7 +20,8 @@ from rlseq.resolve import read_options
 from rlseq.version import __version__
 
 if TYPE_CHECKING:
-    from rlseq.engine.distributed import LaunchMemory, World
+    from rlseq.engine.distributed import World
+    from rlseq.engine.launch_memory import LaunchMemory
     from rlseq.engine.session import Session
 
 
@@ -30,7 +31,7 @@ def run_training(request: Request, callbacks: Sequence[Callback], world: World) 
     A launch whose processes were started anew, because one had died, goes on with the run that it had begun.
     """
     from rlseq.engine.device import cpu_threads
-    from rlseq.engine.distributed import LaunchMemory
+    from rlseq.engine.launch_memory import LaunchMemory
 
     memory = LaunchMemory()
     begun = world.from_first(memory.recall())

@@ -8,6 +8,7 @@ go over the group that suits the device. What goes over the wire is numbers and 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
 import zlib
@@ -82,9 +83,10 @@ class World:
     def parallel(self, net: torch.nn.Module) -> torch.nn.parallel.DistributedDataParallel:
         """The network such that a backward pass averages its gradients over the processes (Li et al. 2020,
         arXiv 2006.15704), in the buffers that its parameters have."""
-        return torch.nn.parallel.DistributedDataParallel(
-            net, process_group=self._gradients, broadcast_buffers=False, gradient_as_bucket_view=False
-        )
+        wrapper = torch.nn.parallel.DistributedDataParallel
+        new = "forward_sync_buffers" in inspect.signature(wrapper).parameters  # its older name was deprecated
+        no_buffers: Any = {"forward_sync_buffers" if new else "broadcast_buffers": False}  # they are constants
+        return wrapper(net, process_group=self._gradients, gradient_as_bucket_view=False, **no_buffers)
 
     def add_shares(self, tensor: Tensor, share: float) -> None:
         """In place: the sum of `share * tensor` over the processes; the same bits everywhere."""
@@ -273,30 +275,3 @@ def _of_a_peer(error: RuntimeError) -> bool:
     return isinstance(error, dist.DistError) or any(
         word in text for word in ("gloo", "Connection closed by peer", "Connection reset", "NCCL", "Broken pipe")
     )
-
-
-class LaunchMemory:
-    """What the processes of one launch keep through a restart: the agent's own store, which outlives them.
-
-    torchrun starts all processes anew when one has died (`--max-restarts`), with the same arguments as before.
-    """
-
-    _KEY = "rlseq/run"
-
-    def __init__(self) -> None:
-        self._store: dist.TCPStore | None = None
-        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and os.environ.get("RANK") == "0":
-            port = int(os.environ["MASTER_PORT"])
-            wait = timedelta(seconds=60)
-            self._store = dist.TCPStore(os.environ["MASTER_ADDR"], port, is_master=False, timeout=wait)
-
-    def recall(self) -> str | None:
-        """The run that an earlier attempt of this launch has begun."""
-        if self._store is None or not self._store.check([self._KEY]):
-            return None
-        return self._store.get(self._KEY).decode()
-
-    def remember(self, run: str) -> None:
-        """Note the run that was begun."""
-        if self._store is not None:
-            self._store.set(self._KEY, run)

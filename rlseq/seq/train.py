@@ -9,9 +9,8 @@ Shapes: B sequences, T tokens, V vocabulary.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,17 +29,17 @@ from rlseq.engine.session import Session
 from rlseq.engine.trainee import Curves, Evaluation
 from rlseq.engine.update import SMALLEST_SCALE, UNFIT, Autograd, Loss, Part, UpdateInfo, UpdateStep
 from rlseq.engine.weights import load_arrays, state_arrays
-from rlseq.envs.seeding import REPLAY, WEIGHTS, derived_seed, generator
+from rlseq.envs.seeding import REPLAY, generator
 from rlseq.errors import CorruptFile, NonFiniteLoss, UsageError
-from rlseq.nets.network import NetInput, num_parameters
-from rlseq.nets.sizes import dimensions, training_bytes
+from rlseq.nets.network import NetInput
 from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqTraining
+from rlseq.seq.describe import describe
+from rlseq.seq.dropout import DROPOUT, DropoutStream
 from rlseq.seq.flops import peak_flops, training_flops
 from rlseq.seq.losses import elementwise, masked_mean
 from rlseq.seq.model import build_network, compiled, sample_text, validation_loss
 from rlseq.seq.tasks.task import Task
-from rlseq.seq.trial import time_precisions
 
 UNREAD_UPDATES = 32  # whose losses wait on a GPU to be read at once
 
@@ -94,8 +93,7 @@ class SeqTrainer:
         self._unread: list[tuple[int, UpdateInfo]] = []  # with their steps; still on the device
         self._losses: list[tuple[float, float]] = []  # with norms; of this process' rows
         self._tokens = 0
-        self._dropout_state = self._dropout_seeded()  # outside the loop
-        self._in_loop = False
+        self._dropout = DropoutStream(self.device, options.run.seed, world.rank)
 
     def loss(self, batch: TokenBatch[Tensor]) -> Loss:
         """The mean loss of a batch's tokens."""
@@ -108,7 +106,7 @@ class SeqTrainer:
         rows = self.world.rows(batch_size)
         self._share()
         self.net.train()
-        with self._dropout_stream():
+        with self._dropout.running():
             while session.running:
                 batch = self.task.sample(self._rng, batch_size, rows)
                 self._learn(batch, session.step)
@@ -164,7 +162,7 @@ class SeqTrainer:
     def _parts(self, batch: TokenBatch[np.ndarray], total: int) -> list[Part[TokenBatch[Tensor]]]:
         """The rows of this process in `optim.accumulate` parts, each with its share of the `total` tokens that count in
         the whole batch. Shares are times the number of processes."""
-        tensors = batch.map(self._to_device)
+        tensors = batch.map(self.to_device)
         rows = len(batch.inputs)
         count = min(self.options.optim.accumulate, rows)
         if count == 1 and self.world.alone:
@@ -177,34 +175,12 @@ class SeqTrainer:
         # Every process takes part in the exchange of gradients, also if none of its tokens count.
         return [part for part in parts if part.share] or parts[:1]
 
-    def _to_device(self, array: np.ndarray) -> Tensor:
+    def to_device(self, array: np.ndarray) -> Tensor:
+        """An array where the network is."""
         tensor = torch.from_numpy(array)
         if self.device.type == "cuda":
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor
-
-    def _dropout_seeded(self, *words: int) -> Tensor:
-        """The state of a random stream that is fresh: each process has its own, `words` tell it from an earlier one."""
-        own = (self.world.rank, *words) if self.world.rank or words else ()
-        seed = derived_seed(WEIGHTS, self.options.run.seed, 1, *own)
-        return torch.Generator(self.device).manual_seed(seed).get_state()
-
-    @contextlib.contextmanager
-    def _dropout_stream(self) -> Iterator[None]:
-        """torch's own random stream is dropout's for a while; checkpoints before and after it hold where it stands."""
-        cuda = [torch.cuda.current_device()] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=cuda):
-            torch.cuda.set_rng_state(self._dropout_state) if cuda else torch.set_rng_state(self._dropout_state)
-            self._in_loop = True
-            try:
-                yield
-            finally:
-                self._dropout_state, self._in_loop = self._stream_state(), False
-
-    def _stream_state(self) -> Tensor:
-        if not self._in_loop:
-            return self._dropout_state
-        return torch.cuda.get_rng_state() if self.device.type == "cuda" else torch.get_rng_state()
 
     def curves(self) -> Curves:
         """Points of the curves since the last call."""
@@ -246,10 +222,10 @@ class SeqTrainer:
         """Everything from which `load` goes on exactly."""
         self._drain()
         self.world.check_same("the weights", fingerprint(self.update_step.flat.data))
-        others = self.world.gather_arrays({"dropout_rng": self._stream_state().numpy()})
+        others = self.world.gather_arrays({DROPOUT: self._dropout.state().numpy()})
         moments, numbers = self.update_step.state()
         trainer = {f"optimizer.{name}": array for name, array in moments.items()}
-        trainer["dropout_rng"] = self._stream_state().numpy()
+        trainer[DROPOUT] = self._dropout.state().numpy()
         return Snapshot(
             self.model(),
             trainer,
@@ -280,22 +256,21 @@ class SeqTrainer:
             self.update_step.load(moments, numbers["update_step"])
             self._means.load(numbers["means"])
             self._rng.bit_generator.state = numbers["data_rng"]
-            self._dropout_state = self._stored_stream(checkpoint, manifest, trainer)
+            self._load_dropout(checkpoint, manifest, trainer)
         except UNFIT as error:
             raise CorruptFile(
                 f"{checkpoint} does not fit the run's options, or was changed: {type(error).__name__}: {error}."
             ) from None
         return []
 
-    def _stored_stream(
-        self, checkpoint: Path, manifest: Mapping[str, Any], trainer: Mapping[str, np.ndarray]
-    ) -> Tensor:
-        """Where dropout's stream of this process stood; a fresh one if there was no such process."""
+    def _load_dropout(self, checkpoint: Path, manifest: Mapping[str, Any], first: Mapping[str, np.ndarray]) -> None:
+        """This process' stream; a fresh one if there was no such process."""
         file = of_rank("trainer", self.world.rank)
         if self.world.rank and f"{file}.safetensors" not in manifest["files"]:
-            return self._dropout_seeded(int(manifest["step"]))
-        own = read_arrays(checkpoint, manifest, file) if self.world.rank else trainer
-        return torch.from_numpy(own["dropout_rng"].copy())
+            self._dropout.begin_anew(int(manifest["step"]))
+            return
+        own = read_arrays(checkpoint, manifest, file) if self.world.rank else first
+        self._dropout.load(own[DROPOUT])
 
     def load_weights(self, arrays: Arrays, where: str) -> None:
         """Begin with these weights."""
@@ -312,38 +287,7 @@ class SeqTrainer:
 
     def describe(self) -> dict[str, str]:
         """What is about to run, as label -> text."""
-        o, d = self.options, dimensions(self.options.net)
-        heads = f", {d.heads} heads" if o.net.core == "gpt" else ""
-        shape = f"{d.layers} layer{'s' * (d.layers > 1)}, {d.width} wide{heads}"
-        rows = o.seq.batch_size // (o.optim.accumulate * self.world.size) or 1
-        memory = training_bytes(o.net, self.task.vocabulary, o.seq.context, rows)
-        return {
-            "task": f"{self.task.name}: {self.task.description}",
-            "network": f"{o.net.core}, {shape}, {num_parameters(self.net)} parameters",
-            "memory": f"about {memory / 2**20:.0f} MiB",
-            "updates": f"{o.run.steps}, each of {o.seq.batch_size} x {o.seq.context} = "
-            f"{o.seq.batch_size * o.seq.context} tokens",
-            **self.world.describe(),
-            "device": f"{self.device.type}, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}",
-            "precision": self._precision(),
-        }
-
-    def _precision(self) -> str:
-        """What mixed precision gains here, measured: on small models it may lose."""
-        if self.precision.dtype is None:
-            return "float32"
-        name = str(self.precision.dtype).removeprefix("torch.")
-        mixed, plain = time_precisions(self._trial(), self.precision, self.device)
-        return (
-            f"{name}: {1e3 * mixed:.1f} ms for a batch forward and back, {1e3 * plain:.1f} ms in float32 "
-            f"({plain / mixed:.2f} times as fast)"
-        )
-
-    def _trial(self) -> Callable[[], Tensor]:
-        """The loss of one batch, drawn from a random stream of its own."""
-        rows = self.options.seq.batch_size // (self.options.optim.accumulate * self.world.size) or 1
-        batch = self.task.sample(np.random.default_rng(0), rows).map(self._to_device)
-        return lambda: self.loss(batch).mean
+        return describe(self)
 
     def close(self) -> None:
         """Nothing is held."""
