@@ -142,12 +142,20 @@ def test_recording_and_waiting_do_not_change_a_training(twin: Twin) -> None:
 
 def test_a_resumed_run_is_the_uninterrupted_one(twin: Twin) -> None:
     """The checkpoint knows the weights that it acted with."""
-    whole = small(name="whole")
-    part = small({"run": {"steps": 300, "horizon": 600}}, name="part")
+    edges = {"run": {"log_every": 70, "checkpoint_every": 100}}  # statistics wait at a checkpoint
+    whole = small(edges, name="whole")
+    part = small(edges, {"run": {"steps": 300, "horizon": 600, **edges["run"]}}, name="part")
     small({"run": {"steps": 600}}, resume=part.run)
     assert_same_run(whole.run, part.run)
-    stored = weights(runs.Run(whole.run).checkpoint("last"))
-    assert stored[f"trainer/{ACTING}"].shape == (4 * 16 + 16 + 16 * 2 + 2,)
+    last = runs.Run(whole.run).checkpoint("last")
+    acting = weights(last)[f"trainer/{ACTING}"]
+    assert acting.shape == (4 * 16 + 16 + 16 * 2 + 2,)
+    ours = trainer()
+    ours.load(last, checkpoints.read_manifest(last))
+    assert ours.mirror is not None
+    np.testing.assert_array_equal(ours.mirror.state(), acting)
+    assert not np.array_equal(acting, ours.learner.update_step.flat.data.numpy())
+    ours.close()
 
 
 @pytest.mark.parametrize("first", ["gpu", "cpu"])
