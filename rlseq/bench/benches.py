@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rlseq.bench.ddp import bench_ddp
 from rlseq.bench.dqn import bench_dqn
 from rlseq.bench.measure import Tell
 from rlseq.bench.peers import find_peer
@@ -16,7 +17,12 @@ from rlseq.bench.seq import bench_seq
 from rlseq.errors import UsageError, did_you_mean
 from rlseq.machine import describe_machine
 
-BENCHES: dict[str, Callable[..., dict[str, Any]]] = {"dqn": bench_dqn, "play": bench_play, "seq": bench_seq}
+BENCHES: dict[str, Callable[..., dict[str, Any]]] = {
+    "dqn": bench_dqn,
+    "play": bench_play,
+    "seq": bench_seq,
+    "ddp": bench_ddp,
+}
 COMMON = ("tell", "repeats")
 PEER = "sb3"  # unless another is given; a benchmark without the argument `peer` brings its own
 FLAGS = {"values": "--set"}

@@ -12,6 +12,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from rlseq.engine.checkpoint import Arrays, Snapshot
+    from rlseq.engine.distributed import World
     from rlseq.engine.trainee import Curves, Evaluation
 
 
@@ -53,23 +54,27 @@ def undisturbed(options: Any) -> Any:
     return msgspec.structs.replace(options, run=run, eval=msgspec.structs.replace(options.eval, every=never))
 
 
-def time_loop(algorithm: str, options: Any, trainer: Any) -> LoopTime:
+def time_loop(algorithm: str, options: Any, trainer: Any, world: World | None = None) -> LoopTime:
     """Train to the end and time the loop.
 
     Args:
         algorithm: as in `rlseq train ALGORITHM`.
         options: from `undisturbed`.
         trainer: see `rlseq.training.Trainer`; it stays open.
+        world: the processes that train together, which then begin at the same time; None: this one alone.
     """
+    from rlseq.engine.distributed import ALONE
     from rlseq.engine.session import Session
     from rlseq.runs import Run
 
+    world = world or ALONE
     with (
         tempfile.TemporaryDirectory(prefix="rlseq-bench-") as folder,
-        Session(algorithm, Run(Path(folder)), options.run, options.eval) as session,
+        Session(algorithm, Run(Path(folder)), options.run, options.eval, world=world) as session,
     ):
         clock = _UntilEvaluated(trainer)
         session.begin(clock)
+        world.sum([0.0])  # wait for the others
         started = time.perf_counter()
         trainer.loop(session)
         return LoopTime(clock.stopped - started, session.step)

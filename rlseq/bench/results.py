@@ -25,7 +25,19 @@ RESULTS = "rlseq/bench/results.json"
 # What may change after a measurement: none of it is run by one. `*` stands for slashes too.
 HARMLESS = ("README.md", RESULTS, "agents/*/card.md", "agents/*/card.json", "*.png", "*.gif", "*.onnx")
 ROW_KEYS = ("name", "command", "commit", "machine", "repeats", "ours", "peer", "ratio", "spread")
-SIDE_KEYS = ("name", "version", "seconds", "median", "spread", "steps_per_second", "updates", "split", "loss", "bytes")
+SIDE_KEYS = (
+    "name",
+    "version",
+    "seconds",
+    "median",
+    "spread",
+    "steps_per_second",
+    "updates",
+    "split",
+    "loss",
+    "bytes",
+    "error",
+)
 
 
 class Finding(NamedTuple):
@@ -233,9 +245,11 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def side_text(side: Mapping[str, Any], unit: str) -> str:
-    """What one side did: `0.41 s, 24,647 steps/s`, `31.20 s, loss 1.853 to 1.861` or `12.5 MiB`."""
+    """What one side did: `0.41 s, 24,647 steps/s`, `31.20 s, loss 1.853 to 1.861`, `12.5 MiB` or `1.2e-15 off`."""
     if "bytes" in side:
         return f"{side['bytes'] / 2**20:.1f} MiB"
+    if "error" in side:
+        return f"{side['error']:.1e} off"
     text = f"{side['median']:.2f} s{rate_text(side['steps_per_second'], unit)}"
     if "loss" in side:
         text += f", loss {min(side['loss']):.3f} to {max(side['loss']):.3f}"

@@ -87,8 +87,8 @@ def bench_seq(tell: Tell, *, repeats: int, data: str | None = None, part: int | 
 
 
 @contextlib.contextmanager
-def text_file(data: str | None) -> Iterator[Path]:
-    """The text as one file, which every side can read.
+def text_file(data: str | None, who: str = "bench seq") -> Iterator[Path]:
+    """The text as one file, which every side can read; `who` takes it.
 
     Raises:
         UsageError: there is no such file.
@@ -96,7 +96,7 @@ def text_file(data: str | None) -> Iterator[Path]:
     if data is not None:
         path = Path(data)
         if not path.is_file():
-            raise UsageError(f"--data {data}: there is no such file. bench seq takes one text file.")
+            raise UsageError(f"--data {data}: there is no such file. {who} takes one text file.")
         yield path.resolve()
         return
     from rlseq.seq.corpus import read_corpus

@@ -30,7 +30,9 @@ def complete_peer(incomplete: str) -> list[str]:
 def bench(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="dqn, play or seq.", autocompletion=complete_bench, show_default=False),
+        typer.Argument(
+            metavar="NAME", help="dqn, play, seq or ddp.", autocompletion=complete_bench, show_default=False
+        ),
     ],
     steps: Annotated[
         int | None, typer.Option("--steps", min=1, help="dqn: environment steps of a training.", show_default="50000")
@@ -41,12 +43,15 @@ def bench(
     data: Annotated[
         str | None,
         typer.Option(
-            "--data", metavar="FILE", help="seq: a text file.", show_default="the source of Python's standard library"
+            "--data",
+            metavar="FILE",
+            help="seq, ddp: a text file.",
+            show_default="the source of Python's standard library",
         ),
     ] = None,
     part: Annotated[
         int | None,
-        typer.Option("--part", min=1, max=5, help="seq: one of its five measurements.", show_default="all"),
+        typer.Option("--part", min=1, help="seq, ddp: one of their parts; see above.", show_default="all"),
     ] = None,
     repeats: Annotated[
         int | None, typer.Option("--repeats", help="How often each side runs, in turn.", show_default="3")
@@ -83,7 +88,8 @@ def bench(
     stable-baselines3 with the same weights, and against a bare loop. seq
     measures sequence models, against a plain GPT that comes with rlseq: 1 loss
     and wall time of a training, 2 tokens per second, 3 mixed precision, 4
-    generation, 5 memory.
+    generation, 5 memory. ddp measures many processes: 1 that two compute what
+    one does, 2 one under torchrun, 3 two cores against one, 4 a process killed.
 
     Examples:
 
@@ -93,6 +99,7 @@ def bench(
       rlseq bench play --episodes 50
       rlseq bench seq --data book.txt
       rlseq bench seq --part 4
+      rlseq bench ddp
 
     dqn and play need the extra named bench. An otherwise idle machine gives
     the smallest spread. With --json: every repeat, medians, ratios, and the
@@ -140,7 +147,9 @@ def report_rows(report: Mapping[str, Any]) -> dict[str, str]:
         if one["peer"] is not None:
             rows[f"{name}: {one['peer']['name']}"] = _side(one["peer"], one["unit"])
             low, high = (number(value) for value in one["spread"])
-            how = "times less" if "bytes" in one["ours"] else f"times as fast ({low} to {high} in pairs)"
+            how = (
+                "times less" if one["ours"].keys() & {"bytes", "error"} else f"times as fast ({low} to {high} in pairs)"
+            )
             rows[f"{name}: ratio"] = f"{number(one['ratio'])} {how}"
         if "overhead" in one:
             rows[f"{name}: overhead"] = f"{100 * one['overhead']:.1f} % more time a step"
@@ -156,6 +165,8 @@ def report_rows(report: Mapping[str, Any]) -> dict[str, str]:
 def _side(side: Mapping[str, Any], unit: str) -> str:
     if "bytes" in side:
         return size(side["bytes"])
+    if "error" in side:
+        return f"{side['error']:.1e} off"
     low, high = (f"{value:.3f}" for value in side["spread"])
     text = f"{side['median']:.3f} s ({low} to {high})"
     if unit != RUNS:

@@ -7,9 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from rlseq.cli.launch import MOST_PROCESSES
 from rlseq.cli.params import complete_env, complete_path, complete_recipe, complete_run
 
 START, OPTIONS = "Where to start", "Options (rlseq options lists all)"
+PROCESSES = "Processes"
 
 
 class Device(StrEnum):
@@ -118,6 +120,31 @@ From = Annotated[
         help="Begin a new run with the best weights of another.",
         rich_help_panel=START,
         autocompletion=complete_path,
+    ),
+]
+
+Nproc = Annotated[
+    int | None,
+    typer.Option(
+        "--nproc",
+        metavar="N",
+        min=1,
+        max=MOST_PROCESSES,
+        help="Train in N processes on this machine, by torchrun; for several machines see the README.",
+        rich_help_panel=PROCESSES,
+        show_default=False,
+    ),
+]
+MaxRestarts = Annotated[
+    int | None,
+    typer.Option(
+        "--max-restarts",
+        metavar="M",
+        min=0,
+        max=1000,
+        help="With --nproc: if a process dies, start all again, from the last checkpoint; at most M times.",
+        rich_help_panel=PROCESSES,
+        show_default=False,
     ),
 ]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -16,12 +17,16 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rlseq.cli import bench, board, card, compare, export, generate, inspect, listing, options, play, train
+from rlseq.cli import bench, board, card, compare, export, generate, inspect, listing, options, play, train, worker
 from rlseq.cli.output import say, write_json
-from rlseq.errors import Interrupted, RlseqError
+from rlseq.errors import Elsewhere, Interrupted, RlseqError
 
 # The base of what typer raises for wrong usage; typer does not export it, and has moved it between versions.
 _TyperError: Any = typer.BadParameter.__mro__[2]
+
+# A process that ends because of another one waits so long before it leaves: once one has left, torchrun's agent ends
+# the rest, and until then the one that knows what happened must have said so, and process 0 must have saved.
+WORD_SECONDS = 1.0
 
 
 class App(TyperGroup):
@@ -43,7 +48,6 @@ class App(TyperGroup):
     ) -> Any:
         """Run a command; leaves with its exit code, or returns it if not `standalone_mode`."""
         typed = list(sys.argv[1:] if args is None else args)
-        as_json = "--json" in typed
         try:
             code = super().main(
                 args=args,
@@ -51,11 +55,12 @@ class App(TyperGroup):
                 complete_var=complete_var,
                 standalone_mode=False,
                 windows_expand_args=windows_expand_args,
+                obj=typed,  # --nproc hands these words on
                 **extra,
             )
             code = code if isinstance(code, int) else 0
             if code == 130:  # typer's word for a KeyboardInterrupt
-                _tell("stopped by Ctrl-C.", code, as_json, label="Interrupted")
+                _tell("stopped by Ctrl-C.", code, typed, kind="Interrupted")
             sys.stdout.flush()
         except BrokenPipeError:
             code = _reader_left()
@@ -76,26 +81,34 @@ def report(error: Exception, typed: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
-    as_json = "--json" in typed
-    if isinstance(error, Interrupted):
-        return _tell(str(error), error.exit_code, as_json, label="Interrupted")
-    if isinstance(error, RlseqError):
-        return _tell(str(error), error.exit_code, as_json)
-    if isinstance(error, _TyperError):
-        code: int = error.exit_code
-        _name_value(error, typed)
-        if error.format_message():  # empty where only the help was shown
-            error.show()
-        if as_json:
-            write_json({"error": error.format_message(), "exit_code": code})
+    if isinstance(error, (Elsewhere, Interrupted)):
+        code = _tell(str(error), error.exit_code, typed, kind=_kind(error))
+        if isinstance(error, Elsewhere) or _process(typed) > 0:
+            time.sleep(WORD_SECONDS)
         return code
+    if isinstance(error, RlseqError):
+        return _tell(str(error), error.exit_code, typed)
+    if isinstance(error, _TyperError):
+        return _wrongly_typed(error, typed)
     if isinstance(error, typer.Abort):
-        return _tell("there is nothing to read the answer from.", 1, as_json)
+        return _tell("there is nothing to read the answer from.", 1, typed)
     # Nothing a user typed should lead here.
     say("".join(traceback.format_exception(error)).rstrip())
     return _tell(
-        f"unexpected {type(error).__name__}: {error}. This is a bug of rlseq; the traceback is above.", 1, as_json
+        f"unexpected {type(error).__name__}: {error}. This is a bug of rlseq; the traceback is above.", 1, typed
     )
+
+
+def _wrongly_typed(error: Any, typed: Sequence[str]) -> int:
+    code: int = error.exit_code
+    if _process(typed) > 0:  # all processes were given the same words
+        return code
+    _name_value(error, typed)
+    if error.format_message():  # empty where only the help was shown
+        error.show()
+    if "--json" in typed:
+        write_json({"error": error.format_message(), "exit_code": code})
+    return code
 
 
 def _name_value(error: Any, typed: Sequence[str]) -> None:
@@ -109,11 +122,27 @@ def _name_value(error: Any, typed: Sequence[str]) -> None:
             return
 
 
-def _tell(message: str, code: int, as_json: bool, label: str = "Error") -> int:
-    say(message, "red" if label == "Error" else "yellow", label)
-    if as_json:
+def _tell(message: str, code: int, typed: Sequence[str], kind: str = "Error") -> int:
+    """Say it, unless another process does: the one that started this one, or the one where it happened."""
+    process = _process(typed)
+    if worker.hand_over({"error": message, "exit_code": code, "kind": kind}):
+        return code
+    if process > 0 and kind != "Error":
+        return code
+    label = "Interrupted" if kind == "Interrupted" else "Error"
+    say(message, "yellow" if kind == "Interrupted" else "red", label if process == 0 else f"process {process}: {label}")
+    if "--json" in typed and process == 0:
         write_json({"error": message, "exit_code": code})
     return code
+
+
+def _kind(error: Elsewhere | Interrupted) -> str:
+    return "Interrupted" if isinstance(error, Interrupted) else Elsewhere.__name__
+
+
+def _process(typed: Sequence[str]) -> int:
+    """Which process of a training this is; what is no training has one only."""
+    return worker.rank() if typed[:1] == ["train"] else 0
 
 
 def _reader_left() -> int:
@@ -185,6 +214,7 @@ def main() -> None:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="replace")  # a terminal that cannot show a sign shows a question mark
+        worker.follow_launcher()
         app(prog_name="rlseq")
     except KeyboardInterrupt:  # before anything began, or one more Ctrl-C while the first one was being told
         sys.exit(130)

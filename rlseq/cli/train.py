@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
 
-from rlseq.algorithms import ALGORITHMS
+from rlseq.cli import worker
 from rlseq.cli.everyday import (
     Accumulate,
     Amp,
@@ -24,8 +24,10 @@ from rlseq.cli.everyday import (
     From,
     LossFlag,
     Lr,
+    MaxRestarts,
     Name,
     Net,
+    Nproc,
     RecipeFlag,
     Resume,
     Seed,
@@ -40,20 +42,10 @@ from rlseq.cli.everyday import (
     Task,
     Threads,
 )
-from rlseq.cli.output import (
-    Output,
-    duration,
-    headline,
-    metric_rows,
-    number,
-    score,
-    sequence_parity,
-    show_list,
-    show_pairs,
-    size,
-    write_json,
-)
+from rlseq.cli.launch import Launch, plan_launch, run
+from rlseq.cli.output import Output
 from rlseq.cli.params import Imports, Json, Quiet
+from rlseq.cli.summary import show_run, show_series
 from rlseq.errors import RlseqError, UsageError, nearest
 
 if TYPE_CHECKING:
@@ -95,6 +87,7 @@ def _train() -> None:
 
 @app.command("dqn")
 def dqn(
+    ctx: typer.Context,
     env_id: EnvId = None,
     steps: Steps = None,
     seed: Seed = None,
@@ -111,6 +104,8 @@ def dqn(
     resume: Resume = None,
     init_from: From = None,
     imports: Imports = None,
+    nproc: Nproc = None,
+    max_restarts: MaxRestarts = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -135,7 +130,8 @@ def dqn(
     """
     from rlseq.config import set_values
 
-    out = Output(as_json, quiet)
+    out = Output(as_json, quiet or worker.rank() > 0)
+    processes = plan_launch(ctx.obj, nproc, max_restarts)
     everyday = {
         "steps": steps,
         "device": None if device is None else device.value,
@@ -155,13 +151,14 @@ def dqn(
         **everyday,
     }
     if seeds is None:
-        _one(out, "dqn", {**arguments, "seed": seed, "name": name})
+        _one(out, "dqn", {**arguments, "seed": seed, "name": name}, processes)
     else:
-        _several(out, "dqn", arguments, parse_seeds(seeds, seed, resume), name)
+        _several(out, "dqn", arguments, parse_seeds(seeds, seed, resume), name, processes)
 
 
 @app.command("seq")
 def seq(
+    ctx: typer.Context,
     task: Task = None,
     data: Data = None,
     net: Net = None,
@@ -182,6 +179,8 @@ def seq(
     recipe: RecipeFlag = "auto",
     resume: Resume = None,
     init_from: From = None,
+    nproc: Nproc = None,
+    max_restarts: MaxRestarts = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -207,7 +206,8 @@ def seq(
     """
     from rlseq.config import set_values
 
-    out = Output(as_json, quiet)
+    out = Output(as_json, quiet or worker.rank() > 0)
+    processes = plan_launch(ctx.obj, nproc, max_restarts)
     values = set_values(assignments or [])
     if task is not None:
         values.setdefault("seq", {})["task"] = task
@@ -230,9 +230,9 @@ def seq(
         "threads": threads,
     }
     if seeds is None:
-        _one(out, "seq", {**arguments, "seed": seed, "name": name})
+        _one(out, "seq", {**arguments, "seed": seed, "name": name}, processes)
     else:
-        _several(out, "seq", arguments, parse_seeds(seeds, seed, resume), name)
+        _several(out, "seq", arguments, parse_seeds(seeds, seed, resume), name, processes)
 
 
 def parse_seeds(text: str, seed: int | None, resume: str | None) -> range:
@@ -254,87 +254,45 @@ def parse_seeds(text: str, seed: int | None, resume: str | None) -> range:
     return seeds
 
 
-def _train_once(out: Output, algorithm: str, arguments: Mapping[str, Any]) -> TrainingResult:
+def _train_once(out: Output, algorithm: str, arguments: Mapping[str, Any], start: Launch | None) -> TrainingResult:
     from rlseq.cli.progress import progress
 
+    if start is not None:
+        from rlseq.pipeline import TrainingResult
+
+        summary = run(start)
+        return TrainingResult(Path(summary["run"]), summary)
     with out.working(), progress(out) as callback:
         from rlseq.pipeline import train
 
         return train(algorithm, callbacks=[callback], source="command line", **arguments)
 
 
-def _one(out: Output, algorithm: str, arguments: Mapping[str, Any]) -> None:
-    result = _train_once(out, algorithm, arguments)
-    if out.as_json:
-        write_json(result.summary)
-    elif out.quiet:
-        typer.echo(str(result.run))
-    else:
-        show_pairs(summary_rows(result.summary))
-        run = shlex.quote(str(result.run))
-        if algorithm == "seq":
-            typer.echo(f"\n{result.summary['sample']}")
-        use = ALGORITHMS[algorithm].use
-        typer.echo(f"\nNext:  rlseq {use} {run}\n       rlseq eval {run}\n       rlseq board")
+def _one(out: Output, algorithm: str, arguments: Mapping[str, Any], processes: Launch | None) -> None:
+    result = _train_once(out, algorithm, arguments, processes)
+    if not worker.hand_over({"summary": result.summary}) and worker.rank() == 0:
+        show_run(out, algorithm, result)
 
 
-def summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
-    """A run's summary for people."""
-    policy, parity = summary["policy"], summary["parity"]
-    if summary["algorithm"] == "seq":
-        return {
-            **metric_rows(summary),
-            "best evaluation": f"{number(summary['best_evaluation'])} at update {summary['best_step']}",
-            "trained": f"{summary['updates']} updates in {duration(summary['training_seconds'])} "
-            f"({summary['stopped']})",
-            policy["file"]: f"{size(policy['bytes'])}, {sequence_parity(parity)}",
-            "run": summary["run"],
-        }
-    extremes = f"min {number(summary['min_return'])}, max {number(summary['max_return'])}"
-    best = f"{number(summary['best_evaluation'])} at step {summary['best_step']}"
-    return {
-        "score": f"{score(summary)} over {summary['episodes']} episodes ({extremes})",
-        "best evaluation": best if summary["best_evaluation"] is not None else "-",
-        "trained": f"{summary['steps']} steps, {summary['updates']} updates in {duration(summary['training_seconds'])} "
-        f"({summary['stopped']})",
-        policy["file"]: f"{size(policy['bytes'])}, values within {parity['max_error']:.2g} of the network's, "
-        f"{parity['episodes_with_equal_return']} of {parity['episodes']} episodes with the same return",
-        "run": summary["run"],
-    }
-
-
-def _several(out: Output, algorithm: str, arguments: Mapping[str, Any], seeds: range, name: str | None) -> None:
+def _several(
+    out: Output,
+    algorithm: str,
+    arguments: Mapping[str, Any],
+    seeds: range,
+    name: str | None,
+    processes: Launch | None,
+) -> None:
     """One run after the other; what is done stays, whatever happens to the next."""
     done: list[TrainingResult] = []
     for number_of, seed in enumerate(seeds, 1):
         out.note(f"\nSeed {seed} (run {number_of} of {len(seeds)})")
         try:
-            one = {**arguments, "seed": seed, "name": None if name is None else f"{name}-s{seed}"}
-            done.append(_train_once(out, algorithm, one))
+            run_name = None if name is None else f"{name}-s{seed}"
+            start = None if processes is None else processes.of_seed(seed, run_name)
+            done.append(_train_once(out, algorithm, {**arguments, "seed": seed, "name": run_name}, start))
         except RlseqError:
             if done:
                 out.note(f"\nFinished before that: {', '.join(str(result.run) for result in done)}\n")
             raise
-    summaries = [result.summary for result in done]
-    total = over_seeds(summaries, ALGORITHMS[algorithm].headline[0].removeprefix("mean_"))
-    if out.as_json:
-        write_json({"runs": summaries, "seeds": list(seeds), **total})
-    elif out.quiet:
-        for result in done:
-            typer.echo(str(result.run))
-    else:
-        rows = [[str(s), headline(result.summary), str(result.run)] for s, result in zip(seeds, done, strict=True)]
-        show_list(["seed", "score", "run"], rows, right=("seed",))
-        mean, std, lowest, highest = map(number, total.values())
-        typer.echo(f"\n{mean} ± {std} over {len(done)} seeds (min {lowest}, max {highest})")
-
-
-def over_seeds(summaries: Sequence[Mapping[str, Any]], what: str = "return") -> dict[str, float]:
-    """Mean, standard deviation (of the population), minimum and maximum of the runs' final scores."""
-    scores = [float(summary["mean_return" if what == "return" else what]) for summary in summaries]
-    return {
-        f"mean_{what}": statistics.fmean(scores),
-        f"std_{what}": statistics.pstdev(scores),
-        f"min_{what}": min(scores),
-        f"max_{what}": max(scores),
-    }
+    if worker.rank() == 0:
+        show_series(out, algorithm, seeds, done)

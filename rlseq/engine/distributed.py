@@ -68,6 +68,10 @@ class World:
         nccl = device.type == "cuda" and options.backend != "gloo"
         self._gradients = dist.new_group(backend="nccl", timeout=wait) if nccl else self._control
 
+    def leave(self) -> None:
+        """Let go of the groups, whose threads must end before Python does; a traceback may hold this object."""
+        self._control = self._gradients = None
+
     def describe(self) -> dict[str, str]:
         """What to say of the processes before a training begins, as label -> text."""
         if self.alone:
@@ -221,10 +225,12 @@ def joined() -> Iterator[World]:
         yield World(place or ONE)
         return
     _join(place)
+    world = World(place, dist.group.WORLD)
     try:
         with watching():
-            yield World(place, dist.group.WORLD)
+            yield world
     finally:
+        world.leave()
         dist.destroy_process_group()
 
 

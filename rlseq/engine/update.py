@@ -263,7 +263,7 @@ def _whole(
     parts: Sequence[Part[Any]], losses: Sequence[Loss], norm: Tensor
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Loss and metrics of the whole batch from those of its parts."""
-    if len(parts) == 1:
+    if len(parts) == 1 and parts[0].share == 1.0:
         return losses[0].mean.detach(), norm, dict(losses[0].metrics)
     shares = [part.share for part in parts]
     mean = sum((loss.mean.detach() * share for loss, share in zip(losses, shares, strict=True)), torch.zeros(()))

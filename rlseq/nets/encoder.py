@@ -15,7 +15,7 @@ from rlseq.spec import Leaf
 
 
 class ObservationEncoder(nn.Module):
-    """Leaves `[B, *shape]` in their own dtypes -> features `[B, F]` float32."""
+    """Leaves `[B, *shape]` in their own dtypes -> features `[B, F]` float32 (float64 in exact tests)."""
 
     def __init__(self, leaves: Sequence[Leaf]) -> None:
         super().__init__()
@@ -34,12 +34,12 @@ def encode_leaf(leaf: Leaf, value: Tensor) -> Tensor:
         flat = value.reshape(value.shape[0], len(leaf.sizes))
         return torch.cat(
             [
-                F.one_hot(flat[:, k] - start, size).to(torch.float32)
+                F.one_hot(flat[:, k] - start, size).to(torch.get_default_dtype())
                 for k, (size, start) in enumerate(zip(leaf.sizes, leaf.starts, strict=True))
             ],
             dim=1,
         )
-    numbers = value.to(torch.float32)
+    numbers = value.to(torch.get_default_dtype())
     if leaf.scale != 1.0:
         numbers = numbers * leaf.scale
     return numbers.reshape(numbers.shape[0], leaf.width)

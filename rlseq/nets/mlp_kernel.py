@@ -66,12 +66,13 @@ class _Layer(NamedTuple):
 
 
 def fits(net: nn.Module) -> bool:
-    """Whether the closed form applies: a Q-network of linear layers with ReLU or tanh, float32, on the CPU."""
+    """Whether the closed form applies: a Q-network of linear layers with ReLU or tanh, float32 (float64 in exact
+    tests), on the CPU."""
     return (
         type(net) is QNetwork
         and type(net.core) is MlpCore
         and all(type(layer) is nn.Linear or type(layer) in ACTIVATIONS for layer in net.core.layers)
-        and all(p.device.type == "cpu" and p.dtype == torch.float32 for p in net.parameters())
+        and all(p.device.type == "cpu" and p.dtype == torch.get_default_dtype() for p in net.parameters())
     )
 
 

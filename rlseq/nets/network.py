@@ -89,10 +89,10 @@ class QNetwork(nn.Module):
         return self.core.state_leaves
 
     def forward(self, inputs: NetInput, state: State = ()) -> tuple[Tensor, State]:
-        """Action values `[B, A]` float32 and the next state."""
+        """Action values `[B, A]`, float32 (float64 in exact tests), and the next state."""
         h_BF, state = self.core(self.encoder(inputs.x), inputs, state)
         q_BA = self.head(h_BF)
-        return q_BA.float(), state
+        return q_BA if q_BA.dtype == torch.float64 else q_BA.float(), state
 
 
 def num_parameters(net: nn.Module) -> int:

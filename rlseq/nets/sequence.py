@@ -80,7 +80,7 @@ class SequenceNetwork(nn.Module):
         return tuple(torch.from_numpy(leaf.zeros(batch)).to(device) for leaf in self.state_leaves)
 
     def forward(self, inputs: NetInput, state: State | None = None) -> tuple[Tensor, State]:
-        """Logits `[B, T, V]` float32 and the next state.
+        """Logits `[B, T, V]`, float32 (float64 in exact tests), and the next state.
 
         Args:
             inputs: `x` holds the tokens `[B, T]` int64.
@@ -89,4 +89,5 @@ class SequenceNetwork(nn.Module):
         (tokens_BT,) = inputs.x
         x_BTD, state = self.core(self.dropout(self.embedding(tokens_BT)), state)
         weight_VD = self.embedding.weight if self.head is None else self.head.weight
-        return F.linear(self.norm(x_BTD), weight_VD).float(), state
+        logits_BTV = F.linear(self.norm(x_BTD), weight_VD)
+        return logits_BTV if logits_BTV.dtype == torch.float64 else logits_BTV.float(), state

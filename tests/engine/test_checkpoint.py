@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlseq import checkpoints
-from rlseq.engine.checkpoint import Checkpoints, Snapshot
+from rlseq.engine.checkpoint import Checkpoints, Snapshot, of_rank
 from rlseq.errors import RlseqError
 from rlseq.runs import Run
 
@@ -139,3 +139,19 @@ def test_what_a_killed_process_had_not_let_go_of_goes_at_the_next_start(tmp_path
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["0", "10", "20"]
     assert [path.name for path in (tmp_path / "best").iterdir()] == ["20"]
     assert [path.parent.name for path in (tmp_path / "checkpoints").glob("*/replay.safetensors")] == ["20"]
+
+
+def test_what_other_processes_have_of_their_own_lies_beside(tmp_path: Path) -> None:
+    others = {of_rank("trainer", 1): {"t": np.full(2, 7.0)}, of_rank("replay", 1): {"r": np.full(4, 8.0)}}
+    kept = Checkpoints(Run(tmp_path), 5)
+    kept.prepare(None)
+    paths = [kept.save(step, SNAPSHOT._replace(others=others)) for step in (0, 10)]
+    manifest = checkpoints.read_manifest(paths[1])
+    assert checkpoints.read_arrays(paths[1], manifest, "trainer-1")["t"].tolist() == [7, 7]
+    assert checkpoints.read_arrays(paths[1], manifest, "replay-1")["r"].tolist() == [8] * 4
+    assert (of_rank("trainer", 0), of_rank("replay", 0)) == ("trainer", "replay")
+    assert sorted(file.name for file in paths[0].glob("*.safetensors")) == [
+        "model.safetensors",
+        "trainer-1.safetensors",
+        "trainer.safetensors",
+    ]  # replay memories are kept with the last checkpoint alone

@@ -81,3 +81,13 @@ def test_means_weigh_by_count_and_travel_through_a_checkpoint() -> None:
     assert means.drain() == {}
     assert copy.count("a") == 10
     assert copy.drain() == {"a": 2.0}
+
+
+def test_means_of_several_processes_are_one() -> None:
+    a, b = Means(), Means()
+    a.add("x", 6.0, 2)
+    b.add("x", 3.0, 1)
+    b.add("y", 5.0, 1)
+    merged = Means.merged([a.state(), b.state()])
+    assert merged.count("x") == 3 and merged.drain() == {"x": 3.0, "y": 5.0}
+    assert a.drain() == {"x": 3.0}  # merging takes nothing away

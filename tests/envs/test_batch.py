@@ -529,3 +529,20 @@ def test_an_environment_that_exits_is_named() -> None:
 
     with pytest.raises(EnvironmentFailed, match="SystemExit"):
         batch("x", make=Exits).step(np.zeros(1, np.int64))
+
+
+def test_skipping_begins_the_named_episodes() -> None:
+    asked: list[tuple[int, int]] = []
+
+    def seed_of(env: int, episode: int) -> int:
+        asked.append((env, episode))
+        return 100 * env + episode
+
+    leaves, _ = spaces_of(lambda: gym.make("CartPole-v1"), "CartPole-v1")
+    batch = EnvBatch(lambda: gym.make("CartPole-v1"), 2, leaves, seed_of=seed_of)
+    batch.step(np.array([0, 1]))
+    batch.skip_to(np.array([4, 9]))
+    assert asked[-2:] == [(0, 4), (1, 9)] and batch.episode.tolist() == [4, 9] and batch.first.all()
+    first, _ = gym.make("CartPole-v1").reset(seed=109)
+    assert (batch.obs[0][1] == first).all()
+    batch.close()

@@ -315,3 +315,15 @@ def test_frames_need_the_render_mode() -> None:
     policy, make = fixed("toy/Counting-v0")
     with pytest.raises(RlseqError, match="rendered NoneType, not an image"):
         rollout(policy, make, episodes=1, seed=0, on_frame=lambda env, episode, frame: None)
+
+
+@pytest.mark.parametrize(("episodes", "size", "num_envs"), [(7, 2, 3), (7, 3, 1), (2, 4, 2)])
+def test_shares_of_the_episodes_are_those_of_one_player(episodes: int, size: int, num_envs: int) -> None:
+    policy, make = fixed("CartPole-v1")
+    whole = rollout(policy, make, episodes=episodes, seed=5, num_envs=num_envs)
+    assert len(set(whole.lengths.tolist())) > 1
+    for k in range(size):
+        own = rollout(policy, make, episodes=episodes, seed=5, num_envs=num_envs, share=(k, size))
+        assert own.returns.tolist() == whole.returns[k::size].tolist()
+        assert own.lengths.tolist() == whole.lengths[k::size].tolist()
+        assert own.steps == own.lengths.sum()

@@ -349,3 +349,50 @@ def test_several_steps_take_one_byte_more_a_transition() -> None:
     assert replay_bytes(1000, LEAVES, n_step=2) == replay_bytes(1000, LEAVES) + 1000
     replay = UniformReplay(1000, LEAVES, n_step=2)
     assert sum(array.nbytes for array in replay.arrays.values()) == replay_bytes(1000, LEAVES, n_step=2)
+
+
+def history(capacity: int, num_envs: int, num_steps: int) -> UniformReplay:
+    """A memory whose rewards say which environment's which step they are of: 1000 e + t; every fifth step is a last."""
+    replay = UniformReplay(capacity, LEAVES[:1], 3, num_envs)
+    for t in range(num_steps):
+        value = 1000.0 * np.arange(num_envs) + t
+        obs = (np.repeat(value[:, None], 2, 1).astype(np.float32),)
+        ended = np.full(num_envs, t % 5 == 4)
+        replay.add(obs, np.zeros(num_envs, np.int64), value, np.full(num_envs, 0.5), (obs[0] + 1,), ended)
+    return replay
+
+
+@pytest.mark.parametrize(("capacity", "num_steps"), [(40, 12), (40, 31), (41, 31)])
+@pytest.mark.parametrize(("stored", "now"), [(1, 3), (3, 2), (2, 2), (4, 1)])
+def test_memories_dealt_out_anew_hold_every_transition_once(
+    capacity: int, num_steps: int, stored: int, now: int
+) -> None:
+    """Of several processes' memories, to another number of them; and returns over three steps stay within a stretch."""
+    old = [history(capacity, 2, num_steps) for _ in range(stored)]
+    new = [UniformReplay(stored * capacity // now + 1, LEAVES[:1], 3, 2) for _ in range(now)]
+    for rank, replay in enumerate(new):
+        for source in old:
+            arrays, counters = source.state()
+            replay.add_part(counters, arrays, rank, now)
+    held = np.sort(np.concatenate([replay.arrays["reward"][: replay.size] for replay in new]))
+    whole = np.concatenate([np.sort(source.arrays["reward"][: source.size]) for source in old])
+    newest = np.sort(whole) if capacity % 2 == 0 or num_steps * 2 <= capacity else None
+    if newest is not None:
+        assert held.tolist() == newest.tolist()
+    else:  # an odd capacity holds half a step, which has no partner
+        assert len(held) == stored * (capacity // 2 * 2)
+    for replay in new:
+        batch = replay.sample(np.random.default_rng(0), 2000)
+        first = batch.obs[0][:, 0]
+        steps = np.round(-np.log2(batch.discount)).astype(int)
+        assert {1, 2} <= set(steps) <= {1, 2, 3}
+        assert (batch.next_obs[0][:, 0] == first + steps).all()  # the same environment's, k steps later
+        expected = [sum(0.5**i * (start + i) for i in range(k)) for start, k in zip(first, steps, strict=True)]
+        np.testing.assert_allclose(batch.reward, expected, rtol=1e-6)
+
+
+def test_nothing_comes_of_an_empty_memory() -> None:
+    replay = UniformReplay(5, LEAVES[:1], 3)
+    arrays, counters = UniformReplay(5, LEAVES[:1], 3).state()
+    replay.add_part(counters, arrays, 0, 1)
+    assert replay.size == 0

@@ -243,3 +243,17 @@ def test_the_default_is_real_text() -> None:
     batch = task.sample(np.random.default_rng(0), 2)
     assert batch.inputs.shape == (2, 128)
     assert task.metrics_of(1.0, 1, "def __init__(self): xyzzyqq ")["word_share"] == 0.75
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_rows_of_a_batch_are_rows_of_the_whole(size: int) -> None:
+    """Processes that share a batch draw the same one, and their streams stay together."""
+    task = task_of(200, context=9)
+    whole_rng = np.random.default_rng(3)
+    whole = [task.sample(whole_rng, 7) for _ in range(2)]
+    for rank in range(size):
+        rng, rows = np.random.default_rng(3), slice(7 * rank // size, 7 * (rank + 1) // size)
+        for batch in whole:
+            own = task.sample(rng, 7, rows)
+            assert (own.inputs == batch.inputs[rows]).all() and (own.targets == batch.targets[rows]).all()
+        assert rng.bit_generator.state == whole_rng.bit_generator.state

@@ -1,0 +1,56 @@
+"""A sequence model by itself: what several processes measure is what one does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlseq.config import Layer, resolve
+from rlseq.engine.distributed import World
+from rlseq.ranks import Place
+from rlseq.seq.config import SeqTraining
+from rlseq.seq.model import build_network, validation_loss
+from rlseq.seq.tasks.table import TASKS
+from tests.training import SMALL_SEQ, merged, write_text
+
+
+class Part(World):
+    """One of several processes, which gives its own numbers as the sums."""
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        return list(values)
+
+
+@pytest.mark.parametrize("size", [2, 3, 16])
+def test_every_token_is_measured_once_whatever_the_number_of_processes(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the last batch's few windows some processes get none."""
+    monkeypatch.setattr("rlseq.seq.model.EVALUATION_TOKENS", 60)  # batches of five windows, the last one of fewer
+    changes: dict[str, Any] = {"seq": {"data": str(write_text(tmp_path / "text.txt"))}}
+    options = resolve(SeqTraining, Layer("test", merged(SMALL_SEQ, changes)))
+    task = TASKS[options.seq.task](options.seq)
+    net = build_network(options, task)
+    assert [len(batch.inputs) for batch in task.validation(5)] == [5, 5, 5]
+    whole = validation_loss(net, task, options)
+    assert whole is not None
+    parts = [validation_loss(net, task, options, world=Part(Place(k, size, k, size))) for k in range(size)]
+    total, count = (sum(part[i] for part in parts if part is not None) for i in (0, 1))
+    assert count == whole[1] and total == pytest.approx(whole[0], rel=1e-6)
+
+
+def test_one_process_that_is_told_to_stop_stops_all(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"seq": {"data": str(write_text(tmp_path / "text.txt"))}}
+    options = resolve(SeqTraining, Layer("test", merged(SMALL_SEQ, changes)))
+    task = TASKS[options.seq.task](options.seq)
+    net = build_network(options, task)
+
+    class Told(World):
+        def sum(self, values: Sequence[float]) -> list[float]:
+            return [values[0], values[1], values[2] + 1]  # the other one was told
+
+    assert validation_loss(net, task, options, should_stop=lambda: False, world=Told(Place(0, 2, 0, 2))) is None
+    assert validation_loss(net, task, options, should_stop=lambda: True) is None
