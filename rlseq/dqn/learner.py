@@ -19,15 +19,18 @@ from torch import Tensor
 from rlseq.dqn.config import DqnTraining
 from rlseq.dqn.gradients import ClosedForm, TdBatch, loss_of
 from rlseq.dqn.targets import bootstrap_value, td_target
+from rlseq.engine.captured import CapturedGradients
 from rlseq.engine.device import Precision, autocast
 from rlseq.engine.distributed import ALONE, World
 from rlseq.engine.flat import FlatParameters
+from rlseq.engine.recording import Captured, Recorder
 from rlseq.engine.update import SMALLEST_SCALE, Autograd, Gradients, Loss, Part, Summed, UpdateInfo, UpdateStep
 from rlseq.engine.weights import load_arrays, state_arrays
 from rlseq.errors import NonFiniteLoss
 from rlseq.nets.mlp_kernel import MlpKernel, fits
 from rlseq.nets.network import NetInput, QNetwork
 from rlseq.replay.batch import TransitionBatch, split_rows
+from rlseq.replay.device import DeviceReplay, upload
 from rlseq.replay.uniform import UniformReplay
 
 STATISTICS = ("loss", "grad_norm", "q_mean")
@@ -45,13 +48,23 @@ class DqnLearner:
         total_updates: length of the learning-rate schedule.
         precision: of the forward pass.
         world: the processes that train together; each learns from its own rows of a batch.
+        recorder: records an update on a GPU; None: nothing does.
+        unread: updates of earlier bursts whose statistics may wait on the device, so that all are read at once.
 
     Attributes:
         batch_size: rows of a batch that this process draws.
     """
 
     def __init__(
-        self, net: QNetwork, options: DqnTraining, *, total_updates: int, precision: Precision, world: World = ALONE
+        self,
+        net: QNetwork,
+        options: DqnTraining,
+        *,
+        total_updates: int,
+        precision: Precision,
+        world: World = ALONE,
+        recorder: Recorder | None = None,
+        unread: int = 0,
     ) -> None:
         self.options = options.dqn
         rows = world.rows(options.replay.batch_size)
@@ -61,14 +74,24 @@ class DqnLearner:
         self.net = net
         self.target = copy.deepcopy(net).eval().requires_grad_(False)
         self._target_flat = FlatParameters(self.target)
-        self.update_step = UpdateStep(net, options.optim, total_updates=total_updates, precision=precision)
+        self.update_step = UpdateStep(
+            net, options.optim, total_updates=total_updates, precision=precision, recorder=recorder
+        )
+        self._recorded_target = None if recorder is None else Captured(self._target_of, recorder)
+        self._most_unread = unread
+        self._unread: list[UpdateInfo] = []
         accumulate = options.optim.accumulate
         bounds = [round(k * self.batch_size / accumulate) for k in range(accumulate + 1)]
         self._sizes = [b - a for a, b in itertools.pairwise(bounds) if a < b]
         self.closed_form = (
-            options.engine.gradients == "auto" and precision.dtype is None and accumulate == 1 and fits(net)
+            options.engine.gradients == "auto"
+            and precision.dtype is None
+            and accumulate == 1
+            and recorder is None
+            and fits(net)
         )
         gradients = self._choose_gradients()
+        gradients = gradients if recorder is None else CapturedGradients(gradients, recorder)
         share = self.batch_size / options.replay.batch_size
         self._gradients = gradients if world.alone else Summed(gradients, world.add_shares, share)
         self._at_once = max(1, CHUNK_ROWS // self.batch_size)
@@ -95,18 +118,40 @@ class DqnLearner:
         """The loss of a batch, and the mean value of the actions taken."""
         return loss_of(self.net(NetInput(batch.obs))[0], batch, self.options.loss)
 
-    def burst(self, replay: UniformReplay, rng: np.random.Generator, num_updates: int) -> np.ndarray:
+    @property
+    def how_recorded(self) -> str:
+        """What to say of an update besides where its gradients come from."""
+        if self._recorded_target is None:
+            return "" if self.device.type == "cpu" else ", one kernel after the other"
+        if self.update_step.recorded:
+            return ", the update in CUDA graphs"
+        return f", in CUDA graphs; {self.update_step.options.name} one kernel after the other"
+
+    def burst(self, replay: UniformReplay | DeviceReplay, rng: np.random.Generator, num_updates: int) -> np.ndarray:
         """Several updates in a row.
 
         Returns:
-            `[num_updates, 3]` float64: loss, gradient norm, mean value; the rows of skipped updates are left out.
+            `[U, 3]` float64: loss, gradient norm, mean value of each update; the rows of skipped updates are left out.
+            If statistics may wait, they are those of earlier bursts, or none.
 
         Raises:
             NonFiniteLoss: names the update.
         """
+        # Before this burst, not after it: the earlier ones are done by now.
+        earlier = [self.read()] if len(self._unread) > self._most_unread else []
         chunks = [min(self._at_once, num_updates - done) for done in range(0, num_updates, self._at_once)]
         rows = [self._learn(replay.sample(rng, num * self.batch_size).map(self._to_device)) for num in chunks]
+        rows = earlier + rows
         return rows[0] if len(rows) == 1 else np.concatenate(rows)
+
+    def read(self) -> np.ndarray:
+        """The statistics that wait on the device; waits for it.
+
+        Raises:
+            NonFiniteLoss: names the update.
+        """
+        infos, self._unread = self._unread, []
+        return self._checked(infos)
 
     def _learn(self, big: TransitionBatch[Tensor]) -> np.ndarray:
         """Updates on the batches of a chunk of transitions."""
@@ -119,6 +164,9 @@ class DqnLearner:
             infos.append(info)
             if self.options.target_update == "soft":
                 self._mix_target()
+        if self._most_unread:
+            self._unread += infos
+            infos = []
         return self._checked(infos)
 
     def _problems(self, big: TransitionBatch[Tensor]) -> Iterator[TdBatch]:
@@ -128,6 +176,11 @@ class DqnLearner:
         online network chooses the next action.
         """
         size = self.batch_size
+        if self._recorded_target is not None:
+            for batch in split_rows(big, size):
+                (target_B,) = self._recorded_target(batch.reward, batch.discount, batch.next_obs, batch.next_legal)
+                yield TdBatch(batch.obs, batch.action, target_B, batch.weight)
+            return
         if self.options.target_update == "soft":
             for batch in split_rows(big, size):
                 yield self._with_targets(batch, self._target_values(batch.next_obs))
@@ -145,6 +198,14 @@ class DqnLearner:
         value_B = bootstrap_value(next_q_BA, online_q_BA, batch.next_legal)
         return TdBatch(batch.obs, batch.action, td_target(batch.reward, batch.discount, value_B), batch.weight)
 
+    def _target_of(
+        self, reward_B: Tensor, discount_B: Tensor, next_obs: tuple[Tensor, ...], next_legal_BA: Tensor | None
+    ) -> tuple[Tensor]:
+        """Targets of one batch, by both networks as they are."""
+        next_q_BA = self._values(self.target, next_obs)
+        online_q_BA = self._values(self.net, next_obs) if self.options.double else None
+        return (td_target(reward_B, discount_B, bootstrap_value(next_q_BA, online_q_BA, next_legal_BA)),)
+
     def _check_skipped(self, info: UpdateInfo) -> None:
         """An overflow of fp16 is mended by a smaller loss scale; NaN, or an overflow at any scale, is not."""
         scale = self.update_step.scaler.get_scale()
@@ -153,8 +214,8 @@ class DqnLearner:
                 f"update {self.update_step.updates + 1} gave loss {info.loss.item():g} at scale {scale:g}"
             )
 
-    def _to_device(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(self.device)
+    def _to_device(self, array: np.ndarray | Tensor) -> Tensor:
+        return array if isinstance(array, Tensor) else upload(array, self.device)
 
     def _parts(self, batch: TdBatch) -> list[Part[TdBatch]]:
         if len(self._sizes) == 1:

@@ -28,6 +28,8 @@ from rlseq.errors import CorruptFile
 if TYPE_CHECKING:
     from rlseq.dqn.train import DqnTrainer
 
+ACTING = "acting.weights"  # one burst behind, in `FlatParameters`' order
+
 
 class _LearnerNumbers(msgspec.Struct):
     updates: Annotated[int, Meta(ge=0)]
@@ -54,6 +56,7 @@ class TrainerNumbers(OwnNumbers):
 def snapshot(trainer: DqnTrainer) -> Snapshot:
     """Everything from which `load` goes on exactly; of all processes, in process 0."""
     world, learner = trainer.world, trainer.learner
+    trainer.read()
     world.check_same("the weights", fingerprint(learner.update_step.flat.data) if not world.alone else 0)
     env_arrays = {f"envs.{name}": array for name, array in trainer.envs.state().items()}
     replay_arrays, replay_numbers = trainer.replay.state()
@@ -70,6 +73,8 @@ def snapshot(trainer: DqnTrainer) -> Snapshot:
         for rank, arrays in enumerate(world.gather_arrays(mine), 1)
     }
     learner_arrays, learner_numbers = learner.state()
+    if trainer.mirror is not None:
+        learner_arrays[ACTING] = trainer.mirror.state()
     more = {} if world.alone else {"ranks": numbers[1:]}
     return Snapshot(
         trainer.model() if world.first else {},
@@ -95,6 +100,9 @@ def load(trainer: DqnTrainer, checkpoint: Path, manifest: Mapping[str, Any]) -> 
     try:
         stored: TrainerNumbers = msgspec.convert(dict(numbers), TrainerNumbers)
         trainer.learner.load_state(first, numbers["learner"], where)
+        if trainer.mirror is not None:
+            acting = first.get(ACTING)  # missing if it acted on the CPU with the network's own weights
+            trainer.mirror.restart() if acting is None else trainer.mirror.load(acting)
         if len(stored.ranks) + 1 != trainer.world.size:
             return _deal_out(trainer, checkpoint, manifest, [stored, *stored.ranks])
         _load_own(trainer, checkpoint, manifest, [stored, *stored.ranks][trainer.world.rank])

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from rlseq.dqn import state
-from rlseq.dqn.actor import EpsilonGreedy, epsilon_at
+from rlseq.dqn.actor import EpsilonGreedy, epsilon_at, mirrored_values
 from rlseq.dqn.config import DqnTraining
 from rlseq.dqn.learner import STATISTICS, DqnLearner
 from rlseq.engine.checkpoint import Arrays, Snapshot
-from rlseq.engine.device import choose_device, choose_precision
+from rlseq.engine.device import choose_device, choose_precision, works_apart
 from rlseq.engine.distributed import ALONE, World
 from rlseq.engine.metrics import Means
+from rlseq.engine.recording import recorder_for
 from rlseq.engine.session import Session, due
 from rlseq.engine.shared_rollout import shared_rollout
 from rlseq.engine.trainee import Curves, Evaluation
+from rlseq.engine.transfer import WeightMirror
 from rlseq.envs.batch import EnvBatch, Episode
 from rlseq.envs.make import MakeEnv, has_time_limit
 from rlseq.envs.seeding import EXPLORATION, REPLAY, WEIGHTS, derived_seed, generator, training_seed
@@ -29,8 +32,11 @@ from rlseq.nets.network import QNetwork, num_parameters, seeded
 from rlseq.nets.policy import TorchPolicy
 from rlseq.nets.values import value_function
 from rlseq.player.rollout import Abandoned
+from rlseq.replay.device import DeviceReplay, fits
 from rlseq.replay.uniform import UniformReplay, replay_bytes
 from rlseq.spec import PolicySpec
+
+UNREAD_UPDATES = 256  # of earlier bursts, whose statistics may wait on a GPU
 
 
 class DqnTrainer:
@@ -48,6 +54,8 @@ class DqnTrainer:
     Attributes:
         step: environment steps done, over all processes.
         learner, replay, actor, envs: its parts.
+        memory: the replay memory that batches come from: `replay`, or a copy of it on a GPU.
+        mirror: the weights acted with, where they are not the network's own.
         means: of the curves, of this process.
         replay_rng: draws from the replay memory.
     """
@@ -62,13 +70,26 @@ class DqnTrainer:
         self.horizon = run.horizon or run.steps
         net = build_network(options, spec).to(self.device)
         total_updates = self.total_updates(self.horizon)
-        self.learner = DqnLearner(net, options, total_updates=total_updates, precision=self.precision, world=world)
+        apart = works_apart(self.device)
+        self.learner = DqnLearner(
+            net,
+            options,
+            total_updates=total_updates,
+            precision=self.precision,
+            world=world,
+            recorder=recorder_for(self.device, wanted=options.engine.graphs),
+            unread=UNREAD_UPDATES if apart else 0,
+        )
         capacity = options.replay.capacity // world.size
         self.replay = UniformReplay(capacity, spec.observation, options.dqn.n_step, options.env.num_envs)
         self.replay_rng = generator(REPLAY, run.seed, world.rank)
-        self.actor = EpsilonGreedy(
-            value_function(net, options.env.num_envs), spec.action.n, generator(EXPLORATION, run.seed, world.rank)
-        )
+        self.memory = DeviceReplay(self.replay, self.device) if fits(self.replay, self.device) else self.replay
+        self.mirror: WeightMirror | None = None
+        if apart:
+            values, self.mirror = mirrored_values(net, self.learner.update_step.flat.data, options.env.num_envs)
+        else:
+            values = value_function(net, options.env.num_envs)
+        self.actor = EpsilonGreedy(values, spec.action.n, generator(EXPLORATION, run.seed, world.rank))
         self.envs = EnvBatch(
             make,
             options.env.num_envs,
@@ -107,8 +128,24 @@ class DqnTrainer:
             session.advance(num_steps)
 
     def _burst(self, step: int) -> np.ndarray:
+        with self._diverged(step):
+            rows = self.learner.burst(self.memory, self.replay_rng, self.options.dqn.updates_per_train)
+        if self.mirror is not None:
+            self.mirror.after_burst()
+        return rows
+
+    def read(self) -> None:
+        """Count the updates whose statistics still wait on a GPU."""
+        with self._diverged(self.step):
+            rows = self.learner.read()
+        if len(rows):
+            self._count_updates(rows)
+
+    @contextlib.contextmanager
+    def _diverged(self, step: int) -> Iterator[None]:
+        """Say what to do if a loss is no number."""
         try:
-            return self.learner.burst(self.replay, self.replay_rng, self.options.dqn.updates_per_train)
+            yield
         except NonFiniteLoss as error:
             raise NonFiniteLoss(
                 f"at environment step {step}, {error}: the training has diverged. The last checkpoint is untouched. "
@@ -128,6 +165,7 @@ class DqnTrainer:
 
     def curves(self) -> Curves:
         """Points of the curves since the last call."""
+        self.read()
         means = Means.merged(self.world.gather(self.means.state()))
         self.means.drain()
         updates = means.count("train/loss") / self.world.size
@@ -170,6 +208,8 @@ class DqnTrainer:
     def load_weights(self, arrays: Arrays, where: str) -> None:
         """Begin with these weights."""
         self.learner.load_model(arrays, where)
+        if self.mirror is not None:
+            self.mirror.restart()
 
     @property
     def updates(self) -> int:
@@ -218,10 +258,11 @@ class DqnTrainer:
         return {
             "environment": f"{o.env.id}, {total} in parallel" if total > 1 else o.env.id,
             "network": f"{o.net.core} {'-'.join(map(str, o.net.hidden)) or 'linear'}, {num_parameters(net)} parameters",
-            "replay": f"{o.replay.capacity} transitions, {size / 2**20:.1f} MiB when full",
+            "replay": f"{o.replay.capacity} transitions, {size / 2**20:.1f} MiB when full"
+            + (", observations on the GPU too" if self.memory is not self.replay else ""),
             "updates": f"{self.total_updates(o.run.steps)} in {o.run.steps} environment steps",
             **self.world.describe(),
-            "gradients": "closed form" if self.learner.closed_form else "autograd",
+            "gradients": "closed form" if self.learner.closed_form else "autograd" + self.learner.how_recorded,
             "device": f"{self.device.type}, {precision}, {o.engine.threads} thread{'s' * (o.engine.threads > 1)}",
         }
 

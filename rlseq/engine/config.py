@@ -107,6 +107,9 @@ class EngineOptions(Options, frozen=True, kw_only=True):
     threads: Annotated[
         int, Meta(description="CPU threads of torch; small networks are fastest with one", ge=1, le=1024)
     ] = 1
+    graphs: Annotated[
+        bool, Meta(description="cuda: record an update as CUDA graphs, which start all its kernels at once")
+    ] = True
     backend: Annotated[
         Literal["auto", "gloo", "nccl"],
         Meta(description="what gradients go over between processes; auto: nccl on cuda, gloo on a CPU"),

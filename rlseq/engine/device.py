@@ -73,6 +73,11 @@ def choose_device(options: EngineOptions, local_rank: int = 0) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
+def works_apart(device: torch.device) -> bool:
+    """Whether a device goes on by itself after a call has returned, so that reading from it means waiting for it."""
+    return device.type != "cpu"
+
+
 def cpu_has_bf16() -> bool:
     """Whether this CPU multiplies bfloat16 in hardware (AVX512-BF16 or AMX)."""
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())

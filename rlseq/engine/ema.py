@@ -28,9 +28,13 @@ class WeightAverage:
         self._weights, self._decay = weights, decay
         self.value = weights.clone()
 
-    def update(self, updates: int) -> None:
-        """Take in the weights of update number `updates` (from 1)."""
-        self.value.lerp_(self._weights, (1.0 - self._decay) / (1.0 - self._decay**updates))
+    def share(self, updates: int) -> float:
+        """By which the weights of update number `updates` (from 1) count in the average after it."""
+        return (1.0 - self._decay) / (1.0 - self._decay**updates)
+
+    def update(self, share: float | Tensor) -> None:
+        """Take in the weights as they are, by this share of the average."""
+        self.value.lerp_(self._weights, share)
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:

@@ -82,8 +82,12 @@ class Muon:
             self._stacks.setdefault((rows, columns), []).append(slice(offset, offset + rows * columns))
             offset += rows * columns
 
-    def step(self, lr: float) -> None:
-        """Change the weights by the gradient at this learning rate; weight decay is decoupled."""
+    def step(self, lr: float | Tensor) -> None:
+        """Change the weights by the gradient at this learning rate; weight decay is decoupled.
+
+        Args:
+            lr: a number, or a scalar on the weights' device.
+        """
         group = self.param_groups[0]
         group["lr"], decay = lr, group["momentum"]
         if self.momentum is None:
@@ -96,4 +100,7 @@ class Muon:
             updates_NRC = orthogonal(stack_NRC, self._dtype).to(self._weights.dtype)
             size = ADAM_SIZE * max(rows, columns) ** 0.5
             weights = [self._weights[span].view(rows, columns) for span in spans]
-            torch._foreach_add_(weights, list(updates_NRC.unbind(0)), alpha=-lr * size)
+            if isinstance(lr, Tensor):  # as a factor of the sum it would have to be read from the device
+                torch._foreach_add_(weights, list((updates_NRC * (-lr * size)).unbind(0)))
+            else:
+                torch._foreach_add_(weights, list(updates_NRC.unbind(0)), alpha=-lr * size)

@@ -27,11 +27,13 @@ class Optimizer(Protocol):
 
     Attributes:
         param_groups: as torch's, so that a loss scaler can unscale the gradients.
+        recordable: whether `step` may be part of a CUDA graph; it then takes the rate as a scalar tensor too.
     """
 
     param_groups: Groups
+    recordable: bool
 
-    def step(self, lr: float) -> None:
+    def step(self, lr: float | Tensor) -> None:
         """Change the parameters by their gradients at this learning rate."""
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -62,13 +64,15 @@ class FusedAdam:
         decoupled: decay the weights themselves (AdamW) instead of adding the decay to the gradient.
     """
 
+    recordable = True
+
     def __init__(self, groups: Groups, options: OptimOptions, *, decoupled: bool) -> None:
         settings = {"lr": options.lr, "betas": (options.beta1, options.beta2), "eps": options.eps}
         self.param_groups: Groups = [{**settings, **group} for group in groups]
         self._kernel = torch._fused_adamw_ if decoupled else torch._fused_adam_
         self._state: list[_Moments] = []
 
-    def step(self, lr: float) -> None:
+    def step(self, lr: float | Tensor) -> None:
         """See `Optimizer`."""
         self._state = self._state or self._zeros()
         at = 0
@@ -128,13 +132,15 @@ class TorchOptimizer:
 
     Args:
         optimizer: over flat parameters.
+        recordable: see `Optimizer`.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, *, recordable: bool) -> None:
         self._optimizer = optimizer
+        self.recordable = recordable
         self.param_groups: Groups = optimizer.param_groups
 
-    def step(self, lr: float) -> None:
+    def step(self, lr: float | Tensor) -> None:
         """See `Optimizer`."""
         for group in self.param_groups:
             group["lr"] = lr
@@ -184,6 +190,8 @@ class MuonAndAdamW:
         UsageError: the network has no hidden matrices.
     """
 
+    recordable = True
+
     def __init__(self, flat: FlatParameters, options: OptimOptions) -> None:
         if not flat.hidden:
             raise UsageError(
@@ -195,7 +203,7 @@ class MuonAndAdamW:
         self._ratio = 1.0 if options.adam_lr is None else options.adam_lr / options.lr
         self.param_groups: Groups = [*self._muon.param_groups, *self._adam.param_groups]
 
-    def step(self, lr: float) -> None:
+    def step(self, lr: float | Tensor) -> None:
         """See `Optimizer`."""
         self._muon.step(lr)
         self._adam.step(lr * self._ratio)
@@ -216,12 +224,13 @@ class MuonAndAdamW:
 
 def _sgd(flat: FlatParameters, o: OptimOptions) -> Optimizer:
     groups = flat.groups(o.weight_decay)
-    return TorchOptimizer(torch.optim.SGD(groups, lr=o.lr, momentum=o.beta1, fused=True))
+    return TorchOptimizer(torch.optim.SGD(groups, lr=o.lr, momentum=o.beta1, fused=True), recordable=True)
 
 
 def _rmsprop(flat: FlatParameters, o: OptimOptions) -> Optimizer:
     groups = flat.groups(o.weight_decay)
-    return TorchOptimizer(torch.optim.RMSprop(groups, lr=o.lr, alpha=o.beta2, eps=o.eps, momentum=o.beta1))
+    optimizer = torch.optim.RMSprop(groups, lr=o.lr, alpha=o.beta2, eps=o.eps, momentum=o.beta1)
+    return TorchOptimizer(optimizer, recordable=False)  # its kernels take the rate as a plain number
 
 
 OPTIMIZERS: dict[str, Callable[[FlatParameters, OptimOptions], Optimizer]] = {

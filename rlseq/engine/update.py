@@ -22,6 +22,7 @@ from rlseq.engine.device import Precision, autocast
 from rlseq.engine.ema import WeightAverage
 from rlseq.engine.flat import FlatParameters
 from rlseq.engine.optimizer import OPTIMIZERS, check_shapes
+from rlseq.engine.recording import Captured, Recorder
 from rlseq.engine.schedule import Plateau, lr_factor
 
 Batch = TypeVar("Batch")
@@ -139,9 +140,21 @@ class UpdateStep:
         options: of the optimiser.
         total_updates: length of the learning-rate schedule.
         precision: fp16 brings a loss scaler.
+        recorder: records clipping, optimiser and average as one CUDA graph; None: nothing does.
+
+    Attributes:
+        recorded: whether they are recorded.
     """
 
-    def __init__(self, net: nn.Module, options: OptimOptions, *, total_updates: int, precision: Precision) -> None:
+    def __init__(
+        self,
+        net: nn.Module,
+        options: OptimOptions,
+        *,
+        total_updates: int,
+        precision: Precision,
+        recorder: Recorder | None = None,
+    ) -> None:
         self.options = options
         self.total_updates = total_updates
         self.flat = FlatParameters(net)
@@ -149,7 +162,9 @@ class UpdateStep:
         device = self.flat.data.device.type
         self.scaler = torch.amp.GradScaler(device, enabled=precision.scaled)
         self._scaled = precision.scaled and self.scaler.is_enabled()
-        self._on_cpu = device == "cpu"
+        self.recorded = recorder is not None and self.optimizer.recordable
+        self._look_at_norm = device == "cpu" and not self.recorded
+        self._change = Captured(self._changed, recorder if self.recorded else None)
         self._average = None if options.ema is None else WeightAverage(self.flat.data, options.ema)
         self._plateau = Plateau(options) if options.schedule == "plateau" else None
         self.updates = 0
@@ -166,11 +181,8 @@ class UpdateStep:
         if skip:
             self.skipped += 1
         else:
-            self._clip(norm)
-            self.optimizer.step(lr)
             self.updates += 1
-            if self._average is not None:
-                self._average.update(self.updates)
+            self._change(norm, lr, 0.0 if self._average is None else self._average.share(self.updates))
         if self._scaled:
             self.scaler.update()
         return UpdateInfo(*_whole(parts, losses, norm), lr, skip)
@@ -192,11 +204,19 @@ class UpdateStep:
             return contextlib.nullcontext()
         return self._average.applied()
 
+    def _changed(self, norm: Tensor, lr: float | Tensor, share: float | Tensor) -> tuple[()]:
+        """Change the weights by the gradients, and the average by the weights, in which they count by this share."""
+        self._clip(norm)
+        self.optimizer.step(lr)
+        if self._average is not None:
+            self._average.update(share)
+        return ()
+
     def _clip(self, norm: Tensor) -> None:
         limit = self.options.clip_norm
         if limit is not None:
             # On a CPU the norm can be looked at for nothing, and clipping is rare; a GPU would have to be waited for.
-            if self._on_cpu and norm.item() + 1e-6 <= limit:
+            if self._look_at_norm and norm.item() + 1e-6 <= limit:
                 return
             self.flat.grad.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
         elif self.options.clip_value is not None:
@@ -230,6 +250,7 @@ class UpdateStep:
         if self._plateau is not None:
             self._plateau.load(numbers["plateau"])
         self.optimizer.load(arrays)
+        self._change.forget()  # the moments lie elsewhere now
         self.updates, self.skipped = numbers["updates"], numbers["skipped"]
         if self.scaler.is_enabled():
             self.scaler.load_state_dict(numbers["scaler"])

@@ -9,12 +9,29 @@ stored does not depend on n, and no step waits anywhere to be completed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from rlseq.memory import check_memory
 from rlseq.replay.batch import TransitionBatch
 from rlseq.spec import Leaf
+
+
+class Draw(NamedTuple):
+    """B drawn transitions without their observations.
+
+    Attributes:
+        first: `[B]` int64, rows of `obs`.
+        last: `[B]` int64, rows of `next_obs`.
+        action, reward, discount: as in `TransitionBatch`.
+    """
+
+    first: np.ndarray
+    last: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    discount: np.ndarray
 
 
 class UniformReplay:
@@ -25,6 +42,10 @@ class UniformReplay:
         leaves: of the observation.
         n_step: n, the number of rewards that a sampled transition sums.
         num_envs: N, how many environments take turns in the ring: a row's successor lies N rows further.
+
+    Attributes:
+        arrays: everything that is kept, by its name in a checkpoint, `[capacity, ...]`.
+        written: rows written so far, overwritten ones included: by it a copy elsewhere knows what it lacks.
 
     Raises:
         UsageError: the machine has less memory than it needs.
@@ -41,6 +62,7 @@ class UniformReplay:
         self.num_envs = num_envs
         self.size = 0
         self.position = 0
+        self.written = 0
         self.arrays: dict[str, np.ndarray] = {
             name: np.zeros((capacity, *shape), dtype) for name, dtype, shape in _layout(leaves, n_step)
         }
@@ -85,22 +107,28 @@ class UniformReplay:
             self.arrays["ended"][where] = ended
         self.position = end % self.capacity
         self.size = min(self.size + num, self.capacity)
+        self.written += num
 
     def sample(self, rng: np.random.Generator, num: int) -> TransitionBatch[np.ndarray]:
         """`num` transitions drawn uniformly, with replacement; gathered into new arrays."""
+        drawn = self.draw(rng, num)
+        return TransitionBatch(
+            obs=tuple(array.take(drawn.first, axis=0) for array in self._obs),
+            action=drawn.action,
+            reward=drawn.reward,
+            discount=drawn.discount,
+            next_obs=tuple(array.take(drawn.last, axis=0) for array in self._next_obs),
+            index=drawn.first,
+        )
+
+    def draw(self, rng: np.random.Generator, num: int) -> Draw:
+        """Which transitions `sample` would give."""
         index = rng.integers(0, self.size, num)
         arrays = self.arrays
         reward, discount, last = arrays["reward"].take(index), arrays["discount"].take(index), index
         if self.n_step > 1:
             reward, discount, last = self._look_ahead(index, reward, discount)
-        return TransitionBatch(
-            obs=tuple(array.take(index, axis=0) for array in self._obs),
-            action=arrays["action"].take(index),
-            reward=reward,
-            discount=discount,
-            next_obs=tuple(array.take(last, axis=0) for array in self._next_obs),
-            index=index,
-        )
+        return Draw(index, last, arrays["action"].take(index), reward, discount)
 
     def _look_ahead(
         self, index: np.ndarray, reward: np.ndarray, discount: np.ndarray
@@ -181,6 +209,7 @@ class UniformReplay:
         if stored.keys() != self.arrays.keys() or any(len(array) != counters["size"] for array in stored.values()):
             raise ValueError(f"size {counters['size']} and arrays { ({k: len(a) for k, a in stored.items()}) }")
         self.size, self.position = size, position
+        self.written += self.capacity  # every row may have changed
 
 
 def _layout(leaves: Sequence[Leaf], n_step: int) -> list[tuple[str, str, tuple[int, ...]]]:

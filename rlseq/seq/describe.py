@@ -30,7 +30,8 @@ def describe(trainer: SeqTrainer) -> dict[str, str]:
         "updates": f"{o.run.steps}, each of {o.seq.batch_size} x {o.seq.context} = "
         f"{o.seq.batch_size * o.seq.context} tokens",
         **world.describe(),
-        "device": f"{trainer.device.type}, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}",
+        "device": f"{trainer.device.type}, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}"
+        + (", the optimiser in a CUDA graph" if trainer.update_step.recorded else ""),
         "precision": _precision(trainer),
     }
 

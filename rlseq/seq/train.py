@@ -12,26 +12,28 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 import torch
-from msgspec import Meta
 from torch import Tensor
 
 from rlseq.checkpoints import read_arrays
 from rlseq.engine.checkpoint import Arrays, Snapshot, of_rank
-from rlseq.engine.device import choose_device, choose_precision
+from rlseq.engine.device import choose_device, choose_precision, works_apart
 from rlseq.engine.distributed import ALONE, World, fingerprint
 from rlseq.engine.metrics import Means
+from rlseq.engine.recording import recorder_for
 from rlseq.engine.session import Session
 from rlseq.engine.trainee import Curves, Evaluation
+from rlseq.engine.transfer import Batches, Sent
 from rlseq.engine.update import SMALLEST_SCALE, UNFIT, Autograd, Loss, Part, UpdateInfo, UpdateStep
 from rlseq.engine.weights import load_arrays, state_arrays
 from rlseq.envs.seeding import REPLAY, generator
 from rlseq.errors import CorruptFile, NonFiniteLoss, UsageError
 from rlseq.nets.network import NetInput
+from rlseq.replay.device import upload
 from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqTraining
 from rlseq.seq.describe import describe
@@ -39,24 +41,10 @@ from rlseq.seq.dropout import DROPOUT, DropoutStream
 from rlseq.seq.flops import peak_flops, training_flops
 from rlseq.seq.losses import elementwise, masked_mean
 from rlseq.seq.model import build_network, compiled, sample_text, validation_loss
+from rlseq.seq.numbers import SeqNumbers
 from rlseq.seq.tasks.task import Task
 
 UNREAD_UPDATES = 32  # whose losses wait on a GPU to be read at once
-
-
-class _UpdateNumbers(msgspec.Struct):
-    updates: Annotated[int, Meta(ge=0)]
-    skipped: Annotated[int, Meta(ge=0)]
-    scaler: dict[str, float]
-
-
-class SeqNumbers(msgspec.Struct):
-    """A sequence trainer's part of a checkpoint's numbers."""
-
-    update_step: _UpdateNumbers
-    means: dict[str, tuple[float, float]]
-    data_rng: dict[str, Any]
-    data_sha256: str
 
 
 class SeqTrainer:
@@ -84,11 +72,17 @@ class SeqTrainer:
         self.precision = choose_precision(options.engine.amp, self.device)
         self.net = build_network(options, task).to(self.device)
         total = options.run.horizon or options.run.steps
-        self.update_step = UpdateStep(self.net, options.optim, total_updates=total, precision=self.precision)
+        recorder = recorder_for(self.device, wanted=options.engine.graphs)
+        self.update_step = UpdateStep(
+            self.net, options.optim, total_updates=total, precision=self.precision, recorder=recorder
+        )
         self._forward: Callable[..., Any] = compiled(self.net) if options.engine.compile else self.net
         self._element_loss = elementwise(options.seq.loss, options.seq.label_smoothing, vocabulary=task.vocabulary)
         self._gradients: Autograd[TokenBatch[Tensor]] = Autograd(self.loss, self.precision, self.device)
-        self._rng = generator(REPLAY, options.run.seed)
+        rows = world.rows(options.seq.batch_size)
+        self._batches: Batches[TokenBatch[np.ndarray]] = Batches(
+            lambda rng: task.sample(rng, options.seq.batch_size, rows), generator(REPLAY, options.run.seed), self.device
+        )
         self._means = Means()
         self._unread: list[tuple[int, UpdateInfo]] = []  # with their steps; still on the device
         self._losses: list[tuple[float, float]] = []  # with norms; of this process' rows
@@ -102,14 +96,12 @@ class SeqTrainer:
 
     def loop(self, session: Session) -> None:
         """Draw a batch, learn from it, until the session ends."""
-        batch_size = self.options.seq.batch_size
-        rows = self.world.rows(batch_size)
         self._share()
         self.net.train()
         with self._dropout.running():
             while session.running:
-                batch = self.task.sample(self._rng, batch_size, rows)
-                self._learn(batch, session.step)
+                self._learn(self._batches.take(), session.step)
+                self._batches.prepare()
                 session.advance(1)
 
     def _share(self) -> None:
@@ -120,18 +112,19 @@ class SeqTrainer:
         self._forward = compiled(parallel) if self.options.engine.compile else parallel
         self._gradients = Autograd(self.loss, self.precision, self.device, parallel.no_sync)
 
-    def _learn(self, batch: TokenBatch[np.ndarray], step: int) -> None:
+    def _learn(self, sent: Sent[TokenBatch[np.ndarray]], step: int) -> None:
+        batch = sent.arrays
         tokens = batch.num_targets()
         if not self.world.alone:
             whole = self.options.seq.batch_size * batch.targets.shape[1]
             tokens = whole if batch.mask is None else int(self.world.sum([tokens])[0])
-        info = self.update_step(self._parts(batch, tokens), self._gradients)
+        info = self.update_step(self._parts(sent, tokens), self._gradients)
         self._tokens += tokens
         if info.skipped and torch.isfinite(info.loss) and self.update_step.scaler.get_scale() >= SMALLEST_SCALE:
             return  # an overflow of fp16, which a smaller loss scale mends
         self._unread.append((step, info))
         # On a CPU numbers can be looked at for nothing; a GPU would have to be waited for.
-        if self.device.type == "cpu" or len(self._unread) == UNREAD_UPDATES:
+        if not works_apart(self.device) or len(self._unread) == UNREAD_UPDATES:
             self._read()
 
     def _read(self) -> None:
@@ -159,10 +152,10 @@ class SeqTrainer:
             self._means.add("train/grad_norm", norm)
         self._losses = []
 
-    def _parts(self, batch: TokenBatch[np.ndarray], total: int) -> list[Part[TokenBatch[Tensor]]]:
+    def _parts(self, sent: Sent[TokenBatch[np.ndarray]], total: int) -> list[Part[TokenBatch[Tensor]]]:
         """The rows of this process in `optim.accumulate` parts, each with its share of the `total` tokens that count in
         the whole batch. Shares are times the number of processes."""
-        tensors = batch.map(self.to_device)
+        batch, tensors = sent
         rows = len(batch.inputs)
         count = min(self.options.optim.accumulate, rows)
         if count == 1 and self.world.alone:
@@ -177,10 +170,7 @@ class SeqTrainer:
 
     def to_device(self, array: np.ndarray) -> Tensor:
         """An array where the network is."""
-        tensor = torch.from_numpy(array)
-        if self.device.type == "cuda":
-            return tensor.pin_memory().to(self.device, non_blocking=True)
-        return tensor
+        return upload(array, self.device)
 
     def curves(self) -> Curves:
         """Points of the curves since the last call."""
@@ -233,7 +223,7 @@ class SeqTrainer:
             {
                 "update_step": numbers,
                 "means": self._means.state(),
-                "data_rng": dict(self._rng.bit_generator.state),
+                "data_rng": self._batches.state(),
                 "data_sha256": self.task.sha256,
             },
             {of_rank("trainer", rank): arrays for rank, arrays in enumerate(others, 1)},
@@ -255,7 +245,7 @@ class SeqTrainer:
             moments = {k.removeprefix("optimizer."): a for k, a in trainer.items() if k.startswith("optimizer.")}
             self.update_step.load(moments, numbers["update_step"])
             self._means.load(numbers["means"])
-            self._rng.bit_generator.state = numbers["data_rng"]
+            self._batches.load(numbers["data_rng"])
             self._load_dropout(checkpoint, manifest, trainer)
         except UNFIT as error:
             raise CorruptFile(

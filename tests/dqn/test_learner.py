@@ -36,12 +36,19 @@ def replay(size: int = 40, seed: int = 0) -> UniformReplay:
     return memory
 
 
-def learner(precision: Precision = PLAIN, gradients: str = "auto", **changes: Any) -> DqnLearner:
+def learner(
+    precision: Precision = PLAIN,
+    gradients: str = "auto",
+    recorder: Any = None,
+    unread: int = 0,
+    device: torch.device | str = "cpu",
+    **changes: Any,
+) -> DqnLearner:
     optim = {"lr": 0.01, "clip_norm": None, **changes.pop("optim", {})}
     tree = {"replay": {"batch_size": 8}, "optim": optim, "engine": {"gradients": gradients}}
     options = resolve(DqnTraining, Layer("test", {**tree, "dqn": changes}))
-    net = seeded(0, lambda: QNetwork((LEAF,), 2, NetOptions(hidden=(6,))))
-    return DqnLearner(net, options, total_updates=100, precision=precision)  # type: ignore[arg-type]
+    net: Any = seeded(0, lambda: QNetwork((LEAF,), 2, NetOptions(hidden=(6,)))).to(device)
+    return DqnLearner(net, options, total_updates=100, precision=precision, recorder=recorder, unread=unread)
 
 
 @pytest.mark.parametrize("double", [True, False])

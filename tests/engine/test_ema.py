@@ -25,7 +25,7 @@ def test_by_hand() -> None:
     average = WeightAverage(weights, 0.5)
     for update, (value, expected) in enumerate([(8.0, 8.0), (4.0, 16 / 3), (2.0, 24 / 7)], start=1):
         weights.fill_(value)
-        average.update(update)
+        average.update(average.share(update))
         assert average.value.item() == pytest.approx(expected)
 
 

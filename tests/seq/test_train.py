@@ -311,7 +311,7 @@ def test_a_compiler_that_is_missing(text: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch, "compile", lambda net: broken)
     made = trainer(text, {"engine": {"compile": True}})
     with pytest.raises(RlseqError, match=r"failed here: InvalidCxxCompiler: no compiler\. .* engine\.compile=false$"):
-        made._learn(made.task.sample(np.random.default_rng(0), 6), 0)
+        made._learn(made._batches.take(), 0)
 
 
 def test_fp16_s_skipped_update_advances_nothing(text: Path) -> None:
@@ -321,7 +321,7 @@ def test_fp16_s_skipped_update_advances_nothing(text: Path) -> None:
         {**made.update_step.scaler.state_dict(), "scale": 2.0**60, "_growth_tracker": 0}
     )
     made.net.train()
-    made._learn(made.task.sample(np.random.default_rng(0), 6), 0)
+    made._learn(made._batches.take(), 0)
     assert (made.updates, made.update_step.skipped, made.update_step.lr) == (0, 1, rate)
     assert made.update_step.scaler.get_scale() < 2.0**60
     assert made.curves().points["amp/skipped"] == 1.0
