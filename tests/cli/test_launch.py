@@ -407,6 +407,8 @@ def test_process_0_speaks_and_others_of_their_own_failures(
     else:
         assert done.stdout == ""
         assert cli("train seq --quiet").stdout == "hello from an environment\n"
+        done = cli("train seq --seeds 0:1")
+        assert (done.stdout, done.stderr) == ("hello from an environment\n", said)
 
 
 def test_only_a_training_has_processes(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
