@@ -16,6 +16,7 @@ import typer.main
 from rlseq import pipeline
 from rlseq.cli.main import app
 from rlseq.errors import Interrupted, MissingExtra, RlseqError, UsageError
+from rlseq.locate import Located
 from rlseq.version import __version__
 from tests.cli.conftest import Cli, failed, only_json
 
@@ -152,7 +153,7 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr("rlseq.locate.locate", lambda path: pipeline.Located("onnx", "x", Path("x"), None))
+    monkeypatch.setattr("rlseq.locate.locate", lambda path: Located("onnx", "x", Path("x"), None))
     monkeypatch.setattr(pipeline, "evaluate", fail)
 
 
