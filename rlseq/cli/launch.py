@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import logging
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlseq.cli.output import say
-from rlseq.cli.worker import LAUNCHER, REPORT
+from rlseq.cli.worker import LAUNCHER, REPORT, read_report
 from rlseq.errors import Elsewhere, Interrupted, RlseqError, UsageError, require
 
 MOST_PROCESSES = 1024
-# Between a signal and the kill that follows it; an update, an evaluation and a checkpoint may have to end first. A
-# second Ctrl-C ends the workers at once.
+# Between a signal and the kill that follows it: an update and a checkpoint come first. A second Ctrl-C does not wait.
 PATIENCE_SECONDS = 3600
 WORKER = (sys.executable, "-m", "rlseq")
 SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")  # that the agent passes on to the workers
@@ -126,7 +125,7 @@ def run(launch: Launch, worker: Sequence[str] = WORKER) -> dict[str, Any]:
             elastic_launch(_config(launch, attempts), worker[0])(*words)
         except ChildFailedError as error:
             codes = {number: failure.exitcode for number, failure in error.failures.items()}
-            raise _failed(codes, attempts.reports(), launch) from None
+            raise _failed(codes, attempts.reports(), launch, attempts.reports().get(0, {}).get("run")) from None
         except SignalException as error:
             if "summary" not in attempts.reports().get(0, {}):
                 raise _stopped(attempts.reports(), launch, error.sigval) from None
@@ -149,7 +148,7 @@ class Attempts:
     def reports(self) -> dict[int, dict[str, Any]]:
         """Of the newest attempt: process -> what it handed over."""
         paths = self.folder.glob(f"report-{self._attempt}-*.json")
-        return {int(path.stem.rpartition("-")[2]): _read(path) for path in paths}
+        return {int(path.stem.rpartition("-")[2]): read_report(path) for path in paths}
 
     def begin(self, environments: Mapping[int, dict[str, str]]) -> None:
         """Before the agent starts the workers: tell them where to report.
@@ -181,20 +180,16 @@ class Attempts:
         return error
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except ValueError:  # it was killed while it wrote
-        return {}
-
-
-def _failed(codes: Mapping[int, int], reports: Mapping[int, Mapping[str, Any]], launch: Launch) -> RlseqError:
+def _failed(
+    codes: Mapping[int, int], reports: Mapping[int, Mapping[str, Any]], launch: Launch, run: str | None = None
+) -> RlseqError:
     """Of several processes that failed, what happened to the one that the others fell with.
 
     Args:
         codes: process -> exit code, below 0 of a signal, in the order in which the agent saw them.
         reports: what they handed over.
         launch: what was started.
+        run: to go on with, if that is to be said.
     """
 
     def consequence(process: int) -> int:
@@ -213,11 +208,13 @@ def _failed(codes: Mapping[int, int], reports: Mapping[int, Mapping[str, Any]], 
             return _interrupted(report["error"], launch, int(report["exit_code"]) - 128)
         everybodys = process == 0 or code == UsageError.exit_code  # all were given the same words
         return ProcessFailed(report["error"] if everybodys else f"process {process}: {report['error']}", code)
+    words = shlex.join(("rlseq", *launch.words[:2], "--resume", run or ""))
+    again = f" Go on from the last checkpoint with:\n  {words} --nproc {launch.nproc}" if run else ""
     if code >= 0:
-        return ProcessFailed(f"{who} left with exit code {code}; what it said stands above.", code)
+        return ProcessFailed(f"{who} left with exit code {code}; what it said stands above.{again}", code)
     name = _signal_name(-code)
     hint = " Where nobody did that, the system did, for want of memory." if name == "SIGKILL" else ""
-    return ProcessFailed(f"{who} was killed by {name}.{hint}", 128 - code)
+    return ProcessFailed(f"{who} was killed by {name}.{hint}{again}", 128 - code)
 
 
 def _stopped(reports: Mapping[int, Mapping[str, Any]], launch: Launch, signum: int) -> RlseqError:
@@ -232,7 +229,7 @@ def _stopped(reports: Mapping[int, Mapping[str, Any]], launch: Launch, signum: i
 
 def _interrupted(message: str, launch: Launch, signum: int) -> Interrupted:
     """With the command to go on in as many processes."""
-    again = f" --nproc {launch.nproc}" if "--resume " in message.splitlines()[-1] else ""
+    again = f" --nproc {launch.nproc}" if "--resume " in message.rpartition("\n")[2] else ""
     return Interrupted(message + again, signum)
 
 

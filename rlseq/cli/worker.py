@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlseq.errors import UsageError
+from rlseq.events import Event
 from rlseq.ranks import rank_here
 
 # In the environment of a worker that `rlseq train --nproc` started: the file for its report, and the launcher.
@@ -32,16 +33,33 @@ def hand_over(report: Mapping[str, Any]) -> bool:
     """Leave the launcher what this process ends with.
 
     Args:
-        report: `{"summary": ...}`, or `{"error": ..., "exit_code": ..., "kind": ...}`.
+        report: `{"summary": ...}`, or `{"error": ..., "exit_code": ..., "kind": ...}`; before that `{"run": ...}`,
+            which stays.
 
     Returns:
         Whether there is a launcher, which then tells it; else that is left to the caller.
     """
-    path = os.environ.get(REPORT)
-    if path is None or _orphan():
+    name = os.environ.get(REPORT)
+    if name is None or _orphan():
         return False
-    Path(path).write_text(json.dumps(report), encoding="utf-8")
+    path = Path(name)
+    before = read_report(path) if path.exists() else {}
+    path.write_text(json.dumps({**before, **report}), encoding="utf-8")
     return True
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """What a process has handed over; nothing if it was killed while it wrote."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except ValueError:
+        return {}
+
+
+def hand_over_run(event: Event) -> None:
+    """A callback: the launcher knows which run to go on with, should this process be killed."""
+    if event.kind == "checkpoint":
+        hand_over({"run": str(Path(event.data["path"]).parents[1])})
 
 
 def follow_launcher() -> None:

@@ -39,6 +39,7 @@ for signum in (signal.SIGTERM, signal.SIGINT):
     signal.signal(signum, lambda signum, frame: got.append(signum))
 Path(f"here-{attempt}-{rank}").write_text(str(os.getpid()))
 plan = sys.argv[1].split(";")[attempt]
+hand_over({"run": "runs/x"})
 end = plan if "=" not in plan else dict(part.split("=") for part in plan.split(","))[str(rank)]
 print("stdout of", rank, flush=True)
 if end == "wait":  # for a signal; then stop as a training does, process 1 a little later
@@ -205,6 +206,14 @@ def test_who_is_to_blame(codes: dict[int, int], reports: dict[int, dict[str, Any
     assert (error.exit_code, str(error)[: len(message)]) == (code, message)
 
 
+def test_what_was_killed_can_be_gone_on_with() -> None:
+    start = Launch(("train", "seq", "--data", "x"), 2)
+    error = launch._failed({1: -9}, {}, start, "runs/a b")
+    assert str(error).endswith("Go on from the last checkpoint with:\n  rlseq train seq --resume 'runs/a b' --nproc 2")
+    told = launch._failed({0: 1}, {0: report("it failed")}, start, "runs/a")
+    assert str(told) == "it failed"  # a failure that explains itself also says what to do
+
+
 def test_stopped() -> None:
     two = Launch((), 2)
     both = {k: report("saved.\n  rlseq train dqn --resume runs/x", 130, "Interrupted") for k in (0, 1)}
@@ -344,7 +353,8 @@ def test_a_worker_is_killed(toy: list[str], place: Path) -> None:
         _, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 137
     assert err.startswith("Error: process 1 of 2 (counted from 0) was killed by SIGKILL.")
-    assert "Traceback" not in err and err.count("\n") == 1
+    assert err.endswith("Go on from the last checkpoint with:\n  rlseq wait --resume runs/x --nproc 2\n")
+    assert "Traceback" not in err and err.count("\n") == 2
     assert not any(map(alive, pids(place)))
 
 
