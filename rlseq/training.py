@@ -86,7 +86,7 @@ def _stopped_at_once(plan: Plan, run: runs.Run | None) -> str:
     )
 
 
-def _new_run(plan: Plan, lineage: list[dict[str, Any]], stack: contextlib.ExitStack) -> runs.Run:
+def _new_run(plan: Plan, lineage: list[dict[str, Any]], stack: contextlib.ExitStack, world: World) -> runs.Run:
     job = plan.job
     run = runs.create_run(job.options.run.name, f"{job.stem}-s{job.options.run.seed}")
     stack.enter_context(run.lock())
@@ -99,7 +99,7 @@ def _new_run(plan: Plan, lineage: list[dict[str, Any]], stack: contextlib.ExitSt
         "seed": job.options.run.seed,
         "rlseq_version": __version__,
     }
-    run.write("env.json", describe_machine())
+    run.write("env.json", {**describe_machine(), "processes": world.size})
     run.write("lineage.json", {"steps": [*lineage, step]})
     # Last, because a folder with a config.json is a run.
     run.write(
@@ -117,7 +117,7 @@ def _claim(run: runs.Run | None, world: World, stack: contextlib.ExitStack) -> N
 
 def _shared_run(plan: Plan, lineage: list[dict[str, Any]], stack: contextlib.ExitStack, world: World) -> runs.Run:
     """The new run's folder, made by the first process, for all."""
-    run = world.together(lambda: _new_run(plan, lineage, stack) if world.first else None)
+    run = world.together(lambda: _new_run(plan, lineage, stack, world) if world.first else None)
     path = world.from_first(None if run is None else str(run.path.absolute()))
     return runs.Run(Path(path)) if run is None else run
 

@@ -30,19 +30,24 @@ class Case(NamedTuple):
     Attributes:
         row: the measurement that it belongs to.
         do: a key of `rlseq.bench.ddp_worker.REQUESTS`.
-        given: its arguments, without the length.
+        values: options of the training, as nested dicts.
     """
 
     row: str
     do: str
-    given: Mapping[str, Any]
+    values: dict[str, Any]
+
+    @property
+    def clip(self) -> float:
+        """The largest norm of a gradient."""
+        return float(self.values["optim"]["clip_norm"])
 
 
 CASES: dict[str, Case] = {
-    "gpt": Case("equal-seq", "exact_seq", {"values": {"optim": {**CLIPPED, "accumulate": 1}}}),
-    "gpt in 3 parts": Case("equal-seq", "exact_seq", {"values": {"optim": {**CLIPPED, "accumulate": 3}}}),
-    "dqn, closed form": Case("equal-dqn", "exact_dqn", {"values": {**Q, "engine": {"gradients": "auto"}}}),
-    "dqn, autograd": Case("equal-dqn", "exact_dqn", {"values": {**Q, "engine": {"gradients": "autograd"}}}),
+    "gpt": Case("equal-seq", "exact_seq", {"optim": {**CLIPPED, "accumulate": 1}}),
+    "gpt in 3 parts": Case("equal-seq", "exact_seq", {"optim": {**CLIPPED, "accumulate": 3}}),
+    "dqn, closed form": Case("equal-dqn", "exact_dqn", {**Q, "engine": {"gradients": "auto"}}),
+    "dqn, autograd": Case("equal-dqn", "exact_dqn", {**Q, "engine": {"gradients": "autograd"}}),
 }
 WHAT = {
     "equal-seq": f"{PROCESSES} processes against one: a gpt, {GPT.layers} layers, {GPT.width} wide, sequences of "
@@ -83,16 +88,37 @@ def _error(name: str, case: Case, updates: int, sides: list[Workers], folder: Pa
     arrays: list[dict[str, np.ndarray]] = []
     for side in sides:
         path = folder / f"{len(arrays)}.npz"
-        answer = side.ask({"do": case.do, **length_of(case, updates, data), **case.given, "path": str(path)})
-        if answer["dtype"] != "torch.float64" or not answer["same"]:
-            raise RlseqError(f"{name}, {side.name}, {updates} updates: {answer}")
+        answer = side.ask({"do": case.do, **length_of(case, updates, data), "values": case.values, "path": str(path)})
         with np.load(path, allow_pickle=False) as found:
             arrays.append(dict(found))
+        norm = float(np.linalg.norm(arrays[-1]["gradient"]))
+        check_side(f"{name}, {side.name}, {updates} updates", answer, len(arrays), norm, case.clip)
     one, many = arrays
     errors = {key: relative(many[key], one[key]) for key in ("gradient", "weights")}
     if not max(errors.values()) <= LARGEST_ERROR:
         raise RlseqError(f"{name}: {PROCESSES} processes are {errors} off one after {updates} updates, in float64.")
     return errors
+
+
+def check_side(what: str, answer: Mapping[str, Any], processes: int, norm: float, clip: float) -> None:
+    """Whether a side did what it is to stand for.
+
+    Args:
+        what: it is, for messages.
+        answer: of `rlseq.bench.ddp_worker`.
+        processes: how many should have trained.
+        norm: of the gradient that was used.
+        clip: the largest allowed.
+
+    Raises:
+        RlseqError: it did not.
+    """
+    if answer["dtype"] != "torch.float64" or answer["processes"] != processes:
+        raise RlseqError(f"{what}: not {processes} processes in float64: {dict(answer)}.")
+    if not answer["same"]:
+        raise RlseqError(f"{what}: the processes have different weights.")
+    if not abs(norm / clip - 1) < 1e-3:
+        raise RlseqError(f"{what}: the gradient's norm is {norm:g}, so nothing was clipped to {clip:g}.")
 
 
 def length_of(case: Case, updates: int, data: Path) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from rlseq.bench.seq_training import Shape
 from rlseq.errors import UsageError
 
 PAIRS = 4  # short runs of each side in a repeat: what is looked for is a few percent, and the machine's speed drifts
-WIDE = Shape(6, 6, 384, 8, 128, 6)
-TORCHRUN_SHAPES = {"torchrun-128": Shape(4, 4, 128, 16, 64, 100), "torchrun-384": WIDE}
+WIDE = Shape(6, 6, 384, 8, 128, 4)
+TORCHRUN_SHAPES = {"torchrun-128": Shape(4, 4, 128, 16, 64, 20), "torchrun-384": WIDE}
 CORES_SHAPE = WIDE._replace(batch_size=16, updates=5)
 WARM_UP_UPDATES = 2
 FREE = "one process without torchrun"

@@ -45,7 +45,7 @@ def time_seq(world: World, data: str, shape: list[int], values: dict[str, Any], 
         seed: of the training.
 
     Returns:
-        `seconds` of the slowest process; `tokens` and `updates` of all together; the `loss` of the last update.
+        `seconds` of the slowest process; `tokens` and `updates` of all together.
     """
     from rlseq.engine.device import cpu_threads
 
@@ -66,7 +66,7 @@ def exact_seq(world: World, data: str, shape: list[int], values: dict[str, Any],
         path: of an .npz file, which the first process writes.
 
     Returns:
-        `same`: whether all processes have the same weights, bit for bit; `clipped`: whether the norm was cut.
+        `processes`: how many trained; `same`: whether all have the same weights, bit for bit; `dtype`: of the weights.
     """
     from rlseq.engine.device import cpu_threads
 
@@ -152,7 +152,8 @@ def _keep(world: World, path: str, grad_P: Tensor, data_P: Tensor) -> dict[str, 
     digests = world.gather({name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in arrays.items()})
     if world.first:
         np.savez(path, allow_pickle=False, **arrays)
-    return {"same": all(digest == digests[0] for digest in digests), "dtype": str(data_P.dtype)}
+    same = all(digest == digests[0] for digest in digests)
+    return {"processes": len(digests), "same": same, "dtype": str(data_P.dtype)}
 
 
 REQUESTS: dict[str, Callable[..., dict[str, Any]]] = {

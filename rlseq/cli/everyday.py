@@ -186,7 +186,11 @@ SeqSteps = Annotated[int | None, _everyday("--steps", "run.steps: updates to tra
 SeqSeed = Annotated[int | None, _everyday("--seed", "run.seed: seed of weights, data order and dropout")]
 SeqBatchSize = Annotated[int | None, _everyday("--batch-size", "seq.batch_size: sequences in one update")]
 SeqThreads = Annotated[
-    int | None, _everyday("--threads", "engine.threads: CPU threads of torch; 0: as many as there are cores")
+    int | None,
+    _everyday(
+        "--threads",
+        "engine.threads: CPU threads of torch; 0: as many as there are cores, shared by the processes of a machine",
+    ),
 ]
 SeqName = Annotated[
     str | None,

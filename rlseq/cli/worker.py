@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from rlseq.ranks import rank_here
 
 # In the environment of a worker that `rlseq train --nproc` started: the file for its report, and the launcher.
 REPORT, LAUNCHER = "RLSEQ_REPORT", "RLSEQ_LAUNCHER"
-_SET_PDEATHSIG = 1  # of prctl(2)
+LOOK_SECONDS = 1.0
 
 
 def rank() -> int:
@@ -44,14 +45,19 @@ def hand_over(report: Mapping[str, Any]) -> bool:
 
 
 def follow_launcher() -> None:
-    """Let this worker be told with SIGTERM when its launcher dies without a word (Linux): it saves and stops."""
-    if LAUNCHER not in os.environ or sys.platform != "linux":
-        return
-    import ctypes
+    """Stop this worker when its launcher dies without a word: as after a SIGTERM, it saves before.
 
-    ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGTERM)
-    if _orphan() and not Path(f"/proc/{os.environ[LAUNCHER]}").exists():  # it died before that
-        sys.exit(128 + signal.SIGTERM)
+    Linux' own signal for that, of prctl(2), comes once for each thread of the launcher, and a second one would stop the
+    worker at once.
+    """
+    if LAUNCHER in os.environ and not _orphan():
+        threading.Thread(target=_watch_launcher, daemon=True).start()
+
+
+def _watch_launcher() -> None:
+    while not _orphan():
+        time.sleep(LOOK_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _orphan() -> bool:

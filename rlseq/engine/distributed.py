@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rlseq.engine.attempt_store import attempt_store, uses_agent_store
 from rlseq.engine.config import EngineOptions
 from rlseq.errors import Elsewhere, PeerLost, RlseqError, UsageError
 from rlseq.ranks import Place, place_here
@@ -49,6 +50,7 @@ class World:
         self.rank, self.size, self.local_rank, self.local_size = place
         self.first, self.alone = place.rank == 0, place.size == 1
         self._control = self._gradients = group
+        self._shared: list[Any] = []
 
     def connect(self, options: EngineOptions, device: torch.device) -> None:
         """Make the groups of a training whose options are known: how long to wait, and what gradients go over.
@@ -69,8 +71,14 @@ class World:
         self._gradients = dist.new_group(backend="nccl", timeout=wait) if nccl else self._control
 
     def leave(self) -> None:
-        """Let go of the groups, whose threads must end before Python does; a traceback may hold this object."""
+        """Let go of the groups.
+
+        Their threads must end before Python does, which aborts otherwise (4 times in 10 with torch 2.13); and a
+        traceback, or a cycle of objects, may hold this one and the networks until then.
+        """
         self._control = self._gradients = None
+        for shared in self._shared:
+            shared.reducer = shared.logger = shared.process_group = None
 
     def describe(self) -> dict[str, str]:
         """What to say of the processes before a training begins, as label -> text."""
@@ -90,7 +98,9 @@ class World:
         wrapper = torch.nn.parallel.DistributedDataParallel
         new = "forward_sync_buffers" in inspect.signature(wrapper).parameters  # its older name was deprecated
         no_buffers: Any = {"forward_sync_buffers" if new else "broadcast_buffers": False}  # they are constants
-        return wrapper(net, process_group=self._gradients, gradient_as_bucket_view=False, **no_buffers)
+        shared = wrapper(net, process_group=self._gradients, gradient_as_bucket_view=False, **no_buffers)
+        self._shared.append(shared)
+        return shared
 
     def add_shares(self, tensor: Tensor, share: float) -> None:
         """In place: the sum of `share * tensor` over the processes; the same bits everywhere."""
@@ -242,7 +252,7 @@ def _place_in_group(place: Place | None) -> Place:
 def _join(place: Place) -> None:
     where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     try:
-        dist.init_process_group("gloo", timeout=timedelta(seconds=JOIN_SECONDS))
+        _meet(place, timedelta(seconds=JOIN_SECONDS))
     except (RuntimeError, ValueError) as error:  # torch's own DistNetworkError, DistStoreError are RuntimeErrors
         reason = str(error).strip().partition("\n")[0]
         taken = "EADDRINUSE" in str(error) or "address already in use" in str(error)
@@ -255,6 +265,15 @@ def _join(place: Place) -> None:
         raise RlseqError(
             f"process {place.rank} of {place.size} could not meet the others at {where}: {reason}. {fix}"
         ) from None
+
+
+def _meet(place: Place, wait: timedelta) -> None:
+    if not uses_agent_store():
+        dist.init_process_group("gloo", timeout=wait)
+        return
+    agent = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=wait)
+    store = attempt_store(agent, place, wait.total_seconds())
+    dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size, timeout=wait)
 
 
 @contextlib.contextmanager

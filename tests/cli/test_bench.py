@@ -102,12 +102,12 @@ def test_without_a_peer(cli: Cli, calls: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("bench dqnn", "there is no benchmark 'dqnn'. Did you mean dqn? There is: dqn, play, seq."),
+        ("bench dqnn", "there is no benchmark 'dqnn'. Did you mean dqn? There is: dqn, play, seq, ddp."),
         ("bench dqn --episodes 4", "bench dqn has no --episodes; it takes --steps, --set, --repeats, --peer."),
         ("bench play --set dqn.gamma=1", "bench play has no --set"),
         ("bench seq --peer sb3", "bench seq has no --peer; it takes --data, --part, --repeats."),
         ("bench dqn --data a.txt", "bench dqn has no --data"),
-        ("bench seq --part 6", "'--part'"),
+        ("bench seq --part 0", "'--part'"),
         ("bench dqn --repeats 0", "--repeats 0: give at least 1."),
         ("bench dqn --peer sbx", "It is one of sb3, none."),
         ("bench dqn --set gamma", "write NAME=VALUE"),

@@ -106,6 +106,22 @@ def test_what_ranks_exchange(tmp_path: Path) -> None:
         assert other["view"] == [[0, 4, 8], [2, 6, 10]]
 
 
+def held() -> dict[str, Any]:
+    """What is left of a shared network once the group is gone."""
+    with joined() as world:
+        world.connect(options(), torch.device("cpu"))
+        shared = world.parallel(torch.nn.Linear(2, 1))
+        shared(torch.ones(1, 2) * (world.rank + 1)).sum().backward()
+        grad = shared.module.weight.grad
+    return {"grad": grad.numpy(), "held": [value is not None for value in (shared.reducer, shared.process_group)]}
+
+
+def test_a_shared_network_averages_gradients_and_lets_go_of_its_group(tmp_path: Path) -> None:
+    for seen in on_ranks(2, held, tmp_path):
+        assert seen["grad"].tolist() == [[1.5, 1.5]]
+        assert seen["held"].tolist() == [False, False]  # Python would abort at its end, now and then
+
+
 def failures() -> dict[str, Any]:
     """What a failure of rank 1, of both, and a bug come to at each rank."""
     seen: dict[str, Any] = {}
