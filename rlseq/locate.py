@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from rlseq.errors import RlseqError, UsageError, check_name, did_you_mean
 from rlseq.recipe import read_recipe
 from rlseq.runs import Run, is_run, list_runs, newest_run, runs_folder, words_of
+from rlseq.sequence import SEQUENCE_KEY
 from rlseq.zoo import Agent, agent_in, agents, is_agent
 
 WHAT = "a run's folder or name, a shipped agent's name, or an .onnx file"
@@ -43,6 +44,14 @@ class Located(NamedTuple):
                 f"checkpoint: rlseq export {self.run.path}"
             )
         return self.run.exported
+
+    def is_sequence(self) -> bool:
+        """Whether it is a sequence model, not a policy."""
+        if self.run is not None:
+            return self.run.algorithm == "seq"
+        from rlseq.player.onnx_file import read_onnx_file
+
+        return SEQUENCE_KEY in read_onnx_file(self.path).metadata
 
 
 def locate(path: str | Path | None) -> Located:

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlseq.envs.make import MakeEnv, import_modules, split_id
 from rlseq.errors import UsageError, did_you_mean, require
+from rlseq.evaluation import evaluate, no_environment
 from rlseq.events import Callback
-from rlseq.locate import Located, locate
-from rlseq.playing import open_player
+from rlseq.locate import locate
+from rlseq.playing import play
 from rlseq.resolve import TREES
 
 if TYPE_CHECKING:
     from rlseq.player.onnx_policy import OnnxPolicy
 
-EVALUATION_ENVS = 10
-EVALUATION_EPISODES = 100
+__all__ = ["ExportResult", "TrainingResult", "evaluate", "export", "generate", "load", "play", "train"]
 
 
 class TrainingResult(NamedTuple):
@@ -98,162 +98,6 @@ def train(
     return TrainingResult(run.path, summary)
 
 
-def evaluate(
-    path: str | Path | None = None,
-    *,
-    episodes: int = EVALUATION_EPISODES,
-    seed: int = 0,
-    checkpoint: str = "best",
-    num_envs: int | None = None,
-    imports: Sequence[str] = (),
-    env: str | MakeEnv | None = None,
-    inputs: Sequence[str] | None = None,
-    action_output: str | None = None,
-    data: str | Path | None = None,
-) -> dict[str, Any]:
-    """Score greedy episodes: of a run with its network, of an agent or file with ONNX Runtime.
-
-    A sequence model is scored on the whole validation split of its data.
-
-    Args:
-        path: a run, a shipped agent or an `.onnx` file; None: the newest run.
-        episodes: how many; episode i has the seed f(seed, i), however many environments there are.
-        seed: of the episodes.
-        checkpoint: of a run: "best", "last" or a step.
-        num_envs: environments side by side; None: as in training.
-        imports: modules that register the environment.
-        env: another environment id, or a function that makes one.
-        inputs, action_output: names in an `.onnx` file that rlseq did not write.
-        data: of a sequence model: where its data is; None: where it was in training.
-
-    Returns:
-        mean_return, std_return, min_return, max_return, episodes, mean_length, steps_per_second, seed, env_id; of a
-        sequence model the metrics of its task, tokens and sample.
-    """
-    found = locate(path)
-    if is_sequence(found):
-        from rlseq.generation import evaluate_sequence
-
-        _no_environment(
-            found,
-            {
-                "--envs": num_envs,
-                "--import": imports,
-                "--env": env,
-                "--input": inputs,
-                "--action-output": action_output,
-                "--episodes": None if episodes == EVALUATION_EPISODES else episodes,
-                "--seed": seed or None,
-            },
-        )
-        return evaluate_sequence(found, str(checkpoint), None if data is None else str(data))
-    if data is not None:
-        raise UsageError(f"--data {data}: {found.name} is a policy, which is scored in its environment: leave it out.")
-    if found.run is not None:
-        from rlseq.trained import open_trained, score_network
-
-        opened = open_trained(found.run, checkpoint=str(checkpoint), imports=imports, env=env)
-        return score_network(
-            opened.net, opened.spec, opened.make, opened.options, episodes=episodes, seed=seed, num_envs=num_envs
-        )
-    _no_checkpoint(found, checkpoint)
-    from rlseq.player.rollout import rollout
-
-    policy, make = open_player(found, imports, env, inputs, action_output)
-    spec = policy.spec
-    played = rollout(
-        policy,
-        make,
-        episodes=episodes,
-        seed=seed,
-        num_envs=EVALUATION_ENVS if num_envs is None else num_envs,
-        fresh=spec.env.fresh,
-    )
-    return played.summary(seed, spec.env.id)
-
-
-def _no_environment(found: Located, given: Mapping[str, Any]) -> None:
-    for flag, value in given.items():
-        if value is not None and value != ():
-            typed = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
-            raise UsageError(
-                f"{flag} {typed}: {found.name} is a sequence model, without environment and episodes: leave it out."
-            )
-
-
-def _no_checkpoint(found: Located, checkpoint: str) -> None:
-    if checkpoint != "best":
-        raise UsageError(f"--checkpoint {checkpoint}: {found.name} is one exported policy; only a run has checkpoints.")
-
-
-def play(
-    path: str | Path | None = None,
-    *,
-    episodes: int = 10,
-    seed: int = 0,
-    num_envs: int = 1,
-    native: bool = False,
-    render: Literal["human", "gif", "mp4"] | None = None,
-    out: str | Path | None = None,
-    imports: Sequence[str] = (),
-    env: str | MakeEnv | None = None,
-    inputs: Sequence[str] | None = None,
-    action_output: str | None = None,
-) -> dict[str, Any]:
-    """Play a policy with numpy, gymnasium and ONNX Runtime alone.
-
-    Args:
-        path: a run (its policy.onnx is played), a shipped agent or an `.onnx` file; None: the newest run.
-        episodes, seed: as in `evaluate`.
-        num_envs: environments side by side.
-        native: step the environment's own vector implementation: fast, with seeds of its own; marked in the result.
-        render: a window, or a file of the first environment's episodes.
-        out: that file; None: `<name>.gif` or `.mp4` in the current folder.
-        imports, env, inputs, action_output: as in `evaluate`.
-
-    Returns:
-        As `evaluate`, with `native` and `video`.
-    """
-    found = locate(path)
-    if is_sequence(found):
-        raise UsageError(f"{found.name} is a sequence model, which plays nothing: rlseq generate {found.name}")
-    if native and render:
-        raise UsageError(
-            "--native steps many environments at once and cannot render: leave out one of --native, --render."
-        )
-    if out is not None and render not in ("gif", "mp4"):
-        raise UsageError(f"--out {out}: only a video is written to a file; add --render gif or --render mp4.")
-    if out is not None and Path(out).suffix != f".{render}":
-        raise UsageError(f"--out {out}: with --render {render} the file's name must end in .{render}")
-    mode = None if render is None else "human" if render == "human" else "rgb_array"
-    policy, make = open_player(found, imports, env, inputs, action_output)
-    if mode is not None:
-        from rlseq.player.video import render_fps
-
-        render_fps(
-            make, policy.spec.env.id, mode
-        )  # refuses an environment that has no such mode, and says which it has
-        policy, make = open_player(found, imports, env, inputs, action_output, render_mode=mode)
-    if native:
-        from rlseq.player.native import rollout_native
-
-        if callable(env):
-            raise UsageError("native=True needs an environment id that gymnasium can make, not a function.")
-        played = rollout_native(policy, policy.spec, episodes=episodes, seed=seed, num_envs=num_envs)
-        return {**played.summary(seed, policy.spec.env.id), "native": True, "video": None}
-    from rlseq.player.rollout import rollout
-
-    fresh = policy.spec.env.fresh
-    if render in ("gif", "mp4"):
-        from rlseq.player.video import rollout_video
-
-        file = Path(out) if out is not None else Path(f"{found.name}.{render}")
-        played = rollout_video(policy, make, file, episodes=episodes, seed=seed, num_envs=num_envs, fresh=fresh)
-        return {**played.summary(seed, policy.spec.env.id), "native": False, "video": str(file)}
-    played = rollout(policy, make, episodes=episodes, seed=seed, num_envs=num_envs, fresh=fresh)
-    return {**played.summary(seed, policy.spec.env.id), "native": False, "video": None}
-
-
 def generate(
     path: str | Path | None = None,
     *,
@@ -291,16 +135,6 @@ def generate(
     return write(locate(path), wish, checkpoint, on_text)
 
 
-def is_sequence(found: Located) -> bool:
-    """Whether a located thing is a sequence model."""
-    if found.run is not None:
-        return found.run.algorithm == "seq"
-    from rlseq.player.onnx_file import read_onnx_file
-    from rlseq.sequence import SEQUENCE_KEY
-
-    return SEQUENCE_KEY in read_onnx_file(found.path).metadata
-
-
 def export(
     path: str | Path | None = None,
     *,
@@ -335,10 +169,10 @@ def export(
     target = Path(out) if out is not None else run.exported
     if target.suffix != ".onnx":
         raise UsageError(f"--out {target}: the file's name must end in .onnx")
-    if is_sequence(found):
+    if found.is_sequence():
         from rlseq.trained_sequence import export_sequence_again
 
-        _no_environment(found, {"--import": imports, "--env": env})
+        no_environment(found, {"--import": imports, "--env": env})
         return ExportResult(target, export_sequence_again(run, str(checkpoint), target, opset))
     opened = open_trained(run, checkpoint=str(checkpoint), imports=imports, env=env)
     score = score_network(opened.net, opened.spec, opened.make, opened.options)

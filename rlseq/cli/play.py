@@ -164,11 +164,10 @@ def play(
 def _is_sequence(path: str | None) -> bool:
     """Whether a sequence model is meant; what is no readable file is told of by whoever opens it."""
     from rlseq.locate import locate
-    from rlseq.pipeline import is_sequence
 
     found = locate(path)
     with contextlib.suppress(RlseqError):
-        return is_sequence(found)
+        return found.is_sequence()
     return False
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rlseq import pipeline
+from rlseq.locate import Located
 from tests import graphs
 from tests.cli.conftest import Cli, failed, only_json
 
@@ -48,7 +49,7 @@ def given(place: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, dict[
 
         return function
 
-    monkeypatch.setattr(pipeline, "is_sequence", lambda found: False)  # the file is none
+    monkeypatch.setattr(Located, "is_sequence", lambda found: False)  # the file is none
     monkeypatch.setattr(pipeline, "evaluate", record(RESULT))
     monkeypatch.setattr(pipeline, "play", record({**RESULT, "native": True, "video": "x.gif"}))
     monkeypatch.setattr(pipeline, "export", record(pipeline.ExportResult(place / "x.onnx", PARITY)))
