@@ -1,4 +1,4 @@
-"""`rlseq bench gpu`: both trainers on a GPU, checked against the CPU and timed, in less than five minutes.
+"""`rlseq bench gpu`: both trainers on a GPU, checked against the CPU and timed; meant to take less than five minutes.
 
     1  equal-*                the losses of the first updates on the GPU against those on the CPU
     2  dqn-*                  updates in CUDA graphs against one kernel after the other, and against the CPU

@@ -52,6 +52,7 @@ class Case(NamedTuple):
 CASES = [
     *(Case("dqn", amp, graphs) for amp in ("off", "bf16") for graphs in (True, False)),
     *(Case("seq", amp, True) for amp in TOLERANCES),
+    Case("seq", "off", False),
 ]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 KERNELS = "rlseq, one kernel after the other"
 ON_CPU = "rlseq on the CPU, one thread"
-FLOAT32 = "rlseq in float32, not compiled"
+FLOAT32 = "rlseq in float32, in CUDA graphs"
 STEPS = 10_240  # of the environment, in a repeat
 WARM_UP_STEPS = 2_048  # the first updates come after 1,000
 # The work of `rlseq bench dqn`, and one for which a GPU is made; that one is not repeated on the CPU.
@@ -41,20 +41,25 @@ SEQ_SHAPES = {"gpt-384": Shape(6, 6, 384, 64, 256, 20), "gpt-768": Shape(12, 12,
 
 
 class Way(NamedTuple):
-    """How a sequence model is trained: `engine.amp`, and whether it is compiled."""
+    """How a sequence model is trained: `engine.amp`, `engine.compile` and `engine.graphs`."""
 
     amp: str
     compile: bool
+    graphs: bool = True
 
     @property
     def name(self) -> str:
         """In a measurement's name."""
-        return ("float32" if self.amp == "off" else self.amp) + ("-compiled" if self.compile else "")
+        amp = "float32" if self.amp == "off" else self.amp
+        return amp + "-compiled" * self.compile + "-kernels" * (not self.graphs)
 
 
 PLAIN = Way("off", False)
 WAYS = {
-    "gpt-384": [Way(amp, compiled) for compiled in (False, True) for amp in ("off", "bf16", "fp16")],
+    "gpt-384": [
+        *(Way(amp, compiled) for compiled in (False, True) for amp in ("off", "bf16", "fp16")),
+        Way("bf16", False, graphs=False),
+    ],
     "gpt-768": [PLAIN, Way("bf16", False), Way("bf16", True)],
 }
 
@@ -160,7 +165,7 @@ class _SeqSide:
     def __init__(self, data: Path, shape: Shape, way: Way, device: str) -> None:
         self._shape, self._device = shape, device
         before = _allocated(device, reset=True)
-        engine = {"device": device, "amp": way.amp, "compile": way.compile}
+        engine = {"device": device, "amp": way.amp, "compile": way.compile, "graphs": way.graphs}
         job = seq_training.job_for(data, shape._replace(updates=LONG), {"engine": engine})
         self.trainer: SeqTrainer = job.trainer()
         self._step = 0

@@ -71,7 +71,7 @@ def test_equal_losses(tiny: None, book: Path) -> None:
     rows = measure_equality(ignore, 1, book, "cpu")
     assert list(rows) == [
         *("equal-dqn-off", "equal-dqn-off-kernels", "equal-dqn-bf16", "equal-dqn-bf16-kernels"),
-        *("equal-seq-off", "equal-seq-bf16", "equal-seq-fp16"),
+        *("equal-seq-off", "equal-seq-bf16", "equal-seq-fp16", "equal-seq-off-kernels"),
     ]
     assert rows["equal-seq-off"]["ours"]["error"] == rows["equal-dqn-off"]["ours"]["error"] == 0.0
     for case in CASES:
@@ -122,7 +122,7 @@ def test_sequence_models_are_timed_in_their_ways(tiny: None, book: Path) -> None
 def test_every_way_of_training_is_measured() -> None:
     assert {way.name for way in gpu_speed.WAYS["gpt-384"]} == {
         *("float32", "bf16", "fp16"),
-        *("float32-compiled", "bf16-compiled", "fp16-compiled"),
+        *("float32-compiled", "bf16-compiled", "fp16-compiled", "bf16-kernels"),
     }
     assert (
         all(ways[0] == PLAIN for ways in gpu_speed.WAYS.values())

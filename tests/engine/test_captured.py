@@ -58,14 +58,22 @@ def test_other_processes_gradients_come_between_the_graphs() -> None:
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_other_parts_are_our_mistake() -> None:
-    net = network()
-    update = UpdateStep(net, options(), total_updates=9, precision=PLAIN)
-    recorded = CapturedGradients(Autograd(loss_of(net), PLAIN, CPU), Twin())
-    (batch,) = batches(1)
-    update([Part(batch, 1.0)], recorded)
-    with pytest.raises(AssertionError, match="recorded for other parts"):
-        update([Part(batch, 0.5), Part(batch, 0.5)], recorded)
+def test_parts_unlike_the_first_are_computed_without_a_graph() -> None:
+    nets = [network() for _ in range(2)]
+    updates = [UpdateStep(net, options(name="sgd", lr=0.1), total_updates=9, precision=PLAIN) for net in nets]
+    twin = Twin()
+    sources = [
+        Autograd(loss_of(nets[0]), PLAIN, CPU),
+        CapturedGradients(Autograd(loss_of(nets[1]), PLAIN, CPU), twin),
+    ]
+    for number, (x, y) in enumerate(batches(WARM_UP + 6)):
+        cut = [(12,), (6, 6), (9, 3), (7,)][number % 4 if number > WARM_UP + 1 else 0]
+        pieces = zip(x[: sum(cut)].split(cut), y[: sum(cut)].split(cut), strict=True)
+        parts = [Part(piece, len(piece[0]) / sum(cut)) for piece in pieces]
+        info, same = (update(parts, source) for update, source in zip(updates, sources, strict=True))
+        torch.testing.assert_close(same.loss, info.loss, rtol=0, atol=0)
+    torch.testing.assert_close(updates[1].flat.data, updates[0].flat.data, rtol=0, atol=0)
+    assert (twin.warm_ups, twin.records, twin.replays) == (WARM_UP, 1, 3)
 
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
