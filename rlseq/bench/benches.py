@@ -10,6 +10,7 @@ from typing import Any
 
 from rlseq.bench.ddp import bench_ddp
 from rlseq.bench.dqn import bench_dqn
+from rlseq.bench.gpu import bench_gpu
 from rlseq.bench.measure import Tell
 from rlseq.bench.peers import find_peer
 from rlseq.bench.play import bench_play
@@ -22,6 +23,7 @@ BENCHES: dict[str, Callable[..., dict[str, Any]]] = {
     "play": bench_play,
     "seq": bench_seq,
     "ddp": bench_ddp,
+    "gpu": bench_gpu,
 }
 COMMON = ("tell", "repeats")
 PEER = "sb3"  # unless another is given; a benchmark without the argument `peer` brings its own

@@ -208,7 +208,7 @@ def measure_shape(tell: Tell, repeats: int, data: Path) -> dict[str, dict[str, A
         REFERENCE: train_reference,
     }
     timings = alternate(sides, repeats, tell, "tokens")
-    what = f"training a gpt, {_shape_text(plain)}, float32, AdamW"
+    what = f"training a gpt, {shape_text(plain)}, float32, AdamW"
     result = measurement(what, timings["rlseq"], timings[REFERENCE], {"name": REFERENCE}, "tokens")
     return {"shape": _with_updates(result, SHAPE_UPDATES)}
 
@@ -244,13 +244,14 @@ def measure_amp(tell: Tell, repeats: int, data: Path) -> dict[str, dict[str, Any
             for side, job in jobs.items()
         }
         timings = alternate(sides, repeats, tell, "tokens")
-        what = f"--amp, a gpt, {_shape_text(shape)}, on {hardware()}"
+        what = f"--amp, a gpt, {shape_text(shape)}, on {hardware()}"
         result = measurement(what, timings["rlseq"], timings[FLOAT32], {"name": FLOAT32}, "tokens")
         results[name] = {**_with_updates(result, shape.updates), "hardware": hardware()}
     return results
 
 
-def _shape_text(shape: Any) -> str:
+def shape_text(shape: Any) -> str:
+    """A shape in words."""
     return (
         f"{shape.layers} layers, {shape.heads} heads, {shape.width} wide, {shape.batch_size} x {shape.context} tokens "
         "an update"

@@ -31,7 +31,7 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="dqn, play, seq or ddp.", autocompletion=complete_bench, show_default=False
+            metavar="NAME", help="dqn, play, seq, ddp or gpu.", autocompletion=complete_bench, show_default=False
         ),
     ],
     steps: Annotated[
@@ -45,13 +45,13 @@ def bench(
         typer.Option(
             "--data",
             metavar="FILE",
-            help="seq, ddp: a text file.",
+            help="seq, ddp, gpu: a text file.",
             show_default="the source of Python's standard library",
         ),
     ] = None,
     part: Annotated[
         int | None,
-        typer.Option("--part", min=1, help="seq, ddp: one of their parts; see above.", show_default="all"),
+        typer.Option("--part", min=1, help="seq, ddp, gpu: one of their parts; see above.", show_default="all"),
     ] = None,
     repeats: Annotated[
         int | None, typer.Option("--repeats", help="How often each side runs, in turn.", show_default="3")
@@ -90,6 +90,8 @@ def bench(
     and wall time of a training, 2 tokens per second, 3 mixed precision, 4
     generation, 5 memory. ddp measures many processes: 1 that two compute what
     one does, 2 one under torchrun, 3 two cores against one, 4 a process killed.
+    gpu checks and times both trainers on a GPU: 1 losses against the CPU's, 2
+    DQN in CUDA graphs, 3 sequence models in float32, bf16, fp16, compiled.
 
     Examples:
 
@@ -100,6 +102,7 @@ def bench(
       rlseq bench seq --data book.txt
       rlseq bench seq --part 4
       rlseq bench ddp
+      rlseq bench gpu
 
     dqn and play need the extra named bench. An otherwise idle machine gives
     the smallest spread. With --json: every repeat, medians, ratios, and the

@@ -9,32 +9,36 @@ import torch
 from torch import Tensor
 
 from rlseq.engine.flat import FlatParameters
-from rlseq.engine.recording import Captured, Recorder, Tensors
+from rlseq.engine.recording import Captured, Recorder, Tensors, leaves
 from rlseq.engine.update import Gradients, Loss, Part
 
 
 class CapturedGradients:
-    """`engine.update.Gradients`, recorded. Number, shapes and shares of the parts must stay the same.
+    """`engine.update.Gradients`, recorded for parts like the first ones; others are computed as without a recorder.
 
     Args:
         gradients: what is recorded.
-        recorder: None: nothing is.
+        recorder: records it.
     """
 
     def __init__(self, gradients: Gradients, recorder: Recorder) -> None:
         self._gradients = gradients
         self._captured = Captured(self._work, recorder)
         self._arguments: tuple[list[float], FlatParameters, Callable[[Tensor], Tensor]] | None = None
+        self._shapes: list[Any] = []
         self._names: tuple[str, ...] = ()
 
     def __call__(
         self, parts: Sequence[Part[Any]], flat: FlatParameters, scale: Callable[[Tensor], Tensor]
-    ) -> list[Loss]:
-        arguments = [part.share for part in parts], flat, scale
-        assert self._arguments in (None, arguments), "recorded for other parts, parameters or scale"
-        self._arguments = arguments
+    ) -> Sequence[Loss]:
+        batches, arguments = tuple(part.batch for part in parts), ([part.share for part in parts], flat, scale)
+        shapes = [leaf.shape if isinstance(leaf, Tensor) else None for leaf in leaves(batches)]
+        if self._arguments is None:
+            self._arguments, self._shapes = arguments, shapes
+        if (self._arguments, self._shapes) != (arguments, shapes):
+            return self._gradients(parts, flat, scale)
         losses = []
-        for row in self._captured(*(part.batch for part in parts)):
+        for row in self._captured(*batches):
             mean, *metrics = row.clone().unbind()  # the next update overwrites the row
             losses.append(Loss(mean, dict(zip(self._names, metrics, strict=True))))
         return losses

@@ -86,7 +86,9 @@ class CudaGraphs:
             with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
                 outputs = work()
         except RuntimeError as error:
-            reason = str(error).strip().partition("\n")[0].removesuffix(".")
+            # The end of a recording that was broken off fails too, and knows no reason.
+            first = error.__context__ if isinstance(error.__context__, RuntimeError) else error
+            reason = str(first).strip().partition("\n")[0].removesuffix(".")
             raise RlseqError(
                 f"the update cannot be recorded as a CUDA graph: {reason}. Do without: --set engine.graphs=false"
             ) from None

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rlseq.nets.network import num_parameters
 from rlseq.nets.sizes import dimensions, training_bytes
+from rlseq.replay.device import upload
 from rlseq.seq.trial import time_precisions
 
 if TYPE_CHECKING:
@@ -31,9 +32,17 @@ def describe(trainer: SeqTrainer) -> dict[str, str]:
         f"{o.seq.batch_size * o.seq.context} tokens",
         **world.describe(),
         "device": f"{trainer.device.type}, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}"
-        + (", the optimiser in a CUDA graph" if trainer.update_step.recorded else ""),
+        + _recorded(trainer),
         "precision": _precision(trainer),
     }
+
+
+def _recorded(trainer: SeqTrainer) -> str:
+    """What of an update is a CUDA graph."""
+    optimiser = trainer.update_step.recorded
+    if trainer.recorded:
+        return ", the update in CUDA graphs" if optimiser else ", gradients in a CUDA graph"
+    return ", the optimiser in a CUDA graph" if optimiser else ""
 
 
 def rows_at_once(trainer: SeqTrainer) -> int:
@@ -56,5 +65,6 @@ def _precision(trainer: SeqTrainer) -> str:
 
 def _trial(trainer: SeqTrainer) -> Callable[[], Tensor]:
     """The loss of one batch, drawn from a random stream of its own."""
-    batch = trainer.task.sample(np.random.default_rng(0), rows_at_once(trainer)).map(trainer.to_device)
+    arrays = trainer.task.sample(np.random.default_rng(0), rows_at_once(trainer))
+    batch = arrays.map(lambda array: upload(array, trainer.device))
     return lambda: trainer.loss(batch).mean

@@ -80,6 +80,20 @@ def compiled(net: nn.Module) -> Callable[..., Any]:
     return forward
 
 
+def recordable(options: SeqTraining) -> bool:
+    """Whether a network's gradients can be recorded as a CUDA graph.
+
+    Not what is compiled, which has its own ways; nor the library that computes LSTM and GRU, a checkpoint's second
+    forward pass, or a loss of the user's, which may look at the state of random streams or at values.
+    """
+    return (
+        options.net.core == "gpt"
+        and not options.net.checkpoint_activations
+        and not options.engine.compile
+        and ":" not in options.seq.loss
+    )
+
+
 @contextlib.contextmanager
 def evaluating(net: nn.Module) -> Iterator[None]:
     """The network without dropout and gradients, for a while."""

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from rlseq.checkpoints import read_arrays
+from rlseq.engine.captured import CapturedGradients
 from rlseq.engine.checkpoint import Arrays, Snapshot, of_rank
 from rlseq.engine.device import choose_device, choose_precision, works_apart
 from rlseq.engine.distributed import ALONE, World, fingerprint
@@ -28,19 +29,18 @@ from rlseq.engine.recording import recorder_for
 from rlseq.engine.session import Session
 from rlseq.engine.trainee import Curves, Evaluation
 from rlseq.engine.transfer import Batches, Sent
-from rlseq.engine.update import SMALLEST_SCALE, UNFIT, Autograd, Loss, Part, UpdateInfo, UpdateStep
+from rlseq.engine.update import SMALLEST_SCALE, UNFIT, Autograd, Gradients, Loss, Part, UpdateInfo, UpdateStep
 from rlseq.engine.weights import load_arrays, state_arrays
 from rlseq.envs.seeding import REPLAY, generator
 from rlseq.errors import CorruptFile, NonFiniteLoss, UsageError
 from rlseq.nets.network import NetInput
-from rlseq.replay.device import upload
 from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqTraining
 from rlseq.seq.describe import describe
 from rlseq.seq.dropout import DROPOUT, DropoutStream
 from rlseq.seq.flops import peak_flops, training_flops
 from rlseq.seq.losses import elementwise, masked_mean
-from rlseq.seq.model import build_network, compiled, sample_text, validation_loss
+from rlseq.seq.model import build_network, compiled, recordable, sample_text, validation_loss
 from rlseq.seq.numbers import SeqNumbers
 from rlseq.seq.tasks.task import Task
 
@@ -57,6 +57,7 @@ class SeqTrainer:
 
     Attributes:
         net: the network, on its device.
+        recorded: whether its gradients are recorded as a CUDA graph.
     """
 
     step_rate = "time/updates_per_second"
@@ -78,7 +79,10 @@ class SeqTrainer:
         )
         self._forward: Callable[..., Any] = compiled(self.net) if options.engine.compile else self.net
         self._element_loss = elementwise(options.seq.loss, options.seq.label_smoothing, vocabulary=task.vocabulary)
-        self._gradients: Autograd[TokenBatch[Tensor]] = Autograd(self.loss, self.precision, self.device)
+        self._gradients: Gradients = Autograd(self.loss, self.precision, self.device)
+        self.recorded = recorder is not None and world.alone and recordable(options)
+        if recorder is not None and self.recorded:
+            self._gradients = CapturedGradients(self._gradients, recorder)
         rows = world.rows(options.seq.batch_size)
         self._batches: Batches[TokenBatch[np.ndarray]] = Batches(
             lambda rng: task.sample(rng, options.seq.batch_size, rows), generator(REPLAY, options.run.seed), self.device
@@ -167,10 +171,6 @@ class SeqTrainer:
         parts = [Part(tensors.rows(span), share) for span, share in zip(spans, shares, strict=True)]
         # Every process takes part in the exchange of gradients, also if none of its tokens count.
         return [part for part in parts if part.share] or parts[:1]
-
-    def to_device(self, array: np.ndarray) -> Tensor:
-        """An array where the network is."""
-        return upload(array, self.device)
 
     def curves(self) -> Curves:
         """Points of the curves since the last call."""

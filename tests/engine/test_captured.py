@@ -10,7 +10,7 @@ import torch
 
 from rlseq.engine.captured import CapturedGradients
 from rlseq.engine.recording import WARM_UP, CudaGraphs, recorder_for
-from rlseq.engine.update import Autograd, Part, UpdateStep
+from rlseq.engine.update import Autograd, Part, Summed, UpdateStep
 from tests.engine.test_muon import Deep
 from tests.engine.test_update import CPU, PLAIN, batches, loss_of, network, options
 from tests.engine.twin import Twin
@@ -36,14 +36,44 @@ def test_recorded_gradients_are_those_of_autograd(sizes: tuple[int, ...]) -> Non
     assert (twin.records, twin.replays) == (1, 4)
 
 
-def test_other_parts_are_our_mistake() -> None:
-    net = network()
-    update = UpdateStep(net, options(), total_updates=9, precision=PLAIN)
-    recorded = CapturedGradients(Autograd(loss_of(net), PLAIN, CPU), Twin())
-    (batch,) = batches(1)
-    update([Part(batch, 1.0)], recorded)
-    with pytest.raises(AssertionError, match="recorded for other parts"):
-        update([Part(batch, 0.5), Part(batch, 0.5)], recorded)
+def test_other_processes_gradients_come_between_the_graphs() -> None:
+    nets = [network() for _ in range(2)]
+    chosen = options(name="adam", lr=0.01, clip_norm=0.1)
+    theirs = torch.randn(14, 3 * 8 + 8 + 8 * 2 + 2, generator=torch.Generator().manual_seed(3))
+    infos = []
+    for net, twin in zip(nets, (None, Twin()), strict=True):
+        update = UpdateStep(net, chosen, total_updates=9, precision=PLAIN, recorder=twin)
+        plain = Autograd(loss_of(net), PLAIN, CPU)
+        rows = iter(theirs)
+        summed = Summed(
+            plain if twin is None else CapturedGradients(plain, twin),
+            lambda grad, share, rows=rows: grad.mul_(share).add_(next(rows), alpha=1 - share),  # type: ignore[misc]
+            0.25,
+        )
+        infos.append([update([Part(batch, 1.0)], summed) for batch in batches(14)])
+    for info, same in zip(*infos, strict=True):
+        torch.testing.assert_close(same.grad_norm, info.grad_norm, rtol=1e-5, atol=1e-6)
+        assert info.grad_norm > 3  # theirs, mostly
+    for a, b in zip(*(net.parameters() for net in nets), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_parts_unlike_the_first_are_computed_without_a_graph() -> None:
+    nets = [network() for _ in range(2)]
+    updates = [UpdateStep(net, options(name="sgd", lr=0.1), total_updates=9, precision=PLAIN) for net in nets]
+    twin = Twin()
+    sources = [
+        Autograd(loss_of(nets[0]), PLAIN, CPU),
+        CapturedGradients(Autograd(loss_of(nets[1]), PLAIN, CPU), twin),
+    ]
+    for number, (x, y) in enumerate(batches(WARM_UP + 6)):
+        cut = [(12,), (6, 6), (9, 3), (7,)][number % 4 if number > WARM_UP + 1 else 0]
+        pieces = zip(x[: sum(cut)].split(cut), y[: sum(cut)].split(cut), strict=True)
+        parts = [Part(piece, len(piece[0]) / sum(cut)) for piece in pieces]
+        info, same = (update(parts, source) for update, source in zip(updates, sources, strict=True))
+        torch.testing.assert_close(same.loss, info.loss, rtol=0, atol=0)
+    torch.testing.assert_close(updates[1].flat.data, updates[0].flat.data, rtol=0, atol=0)
+    assert (twin.warm_ups, twin.records, twin.replays) == (WARM_UP, 1, 3)
 
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

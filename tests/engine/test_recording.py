@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
 
-from rlseq.engine.recording import WARM_UP, Captured, leaves, rebuilt, recorder_for
+from rlseq.engine.recording import WARM_UP, Captured, CudaGraphs, leaves, rebuilt, recorder_for
 from rlseq.errors import RlseqError
 from tests.engine.test_update import CPU
 from tests.engine.twin import Twin
@@ -74,6 +77,85 @@ def test_another_shape_is_our_mistake() -> None:
     captured(torch.zeros(2))
     with pytest.raises(AssertionError, match=r"recorded for \(2,\), not \(3,\)"):
         captured(torch.zeros(3))
+
+
+class FakeCuda:
+    """Streams, and graphs that call what they record; notes what happens, on which stream."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.log: list[str] = []
+        self.broken = False
+        fake = self
+
+        class Stream:
+            def __init__(self, name: Any = "side") -> None:
+                self.name = "side" if isinstance(name, torch.device) else name
+
+            def wait_stream(self, other: Stream) -> None:
+                fake.log.append(f"{self.name} waits for {other.name}")
+
+        class Graph:
+            def replay(self) -> None:
+                fake.log.append("replay")
+
+        @contextlib.contextmanager
+        def stream(chosen: Stream) -> Iterator[None]:
+            fake.log.append(f"on {chosen.name}")
+            yield
+            fake.log.append("back")
+
+        @contextlib.contextmanager
+        def graph(graph: Graph, *, stream: Stream, capture_error_mode: str) -> Iterator[None]:
+            fake.log.append(f"recording on {stream.name}, {capture_error_mode}")
+            try:
+                yield
+            finally:
+                if fake.broken:
+                    raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+        main = Stream("main")
+        for name, value in {
+            "Stream": Stream,
+            "stream": stream,
+            "graph": graph,
+            "CUDAGraph": Graph,
+            "current_stream": lambda device: main,
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+
+
+def test_cuda_graphs_are_recorded_on_the_stream_that_was_warmed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = FakeCuda(monkeypatch)
+    recorder = recorder_for(torch.device("cuda", 0))
+    assert isinstance(recorder, CudaGraphs)
+
+    def work() -> tuple[torch.Tensor, ...]:
+        cuda.log.append("work")
+        return (torch.ones(1),)
+
+    recorder.warm_up(work)
+    assert cuda.log == ["side waits for main", "on side", "work", "back", "main waits for side"]
+    cuda.log.clear()
+    recording = recorder.record(work)
+    recording.replay()
+    assert cuda.log == ["recording on side, thread_local", "work", "replay"]
+    assert recording.outputs[0].item() == 1.0
+
+
+def test_a_recording_that_breaks_off_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = FakeCuda(monkeypatch)
+    recorder = CudaGraphs(torch.device("cuda", 0))
+
+    def work() -> tuple[torch.Tensor, ...]:
+        cuda.broken = True
+        raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nCompile with more.")
+
+    message = (
+        "the update cannot be recorded as a CUDA graph: CUDA error: operation not permitted when stream is capturing. "
+        "Do without: --set engine.graphs=false"
+    )
+    with pytest.raises(RlseqError, match=f"^{re.escape(message)}$"):
+        recorder.record(work)
 
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

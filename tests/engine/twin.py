@@ -77,7 +77,7 @@ class Twin:
 
     def record(self, work: Work) -> Recording:
         self.records += 1
-        with _Tape() as tape:
+        with torch.random.fork_rng(devices=[]), _Tape() as tape:  # a recording draws no random numbers
             outputs = work()
         for whole, before in tape.before.values():
             whole.copy_(before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -13,6 +14,8 @@ from rlseq import checkpoints, runs
 from rlseq.engine import transfer
 from rlseq.engine.recording import WARM_UP
 from rlseq.seq import train as train_module
+from rlseq.seq.config import SeqTraining
+from rlseq.seq.model import recordable
 from tests.engine.twin import Twin
 from tests.seq.test_train import no_export, runs_here, text, trainer
 from tests.training import Steps, assert_same_run, curves, small_seq, weights
@@ -34,14 +37,18 @@ def twin(monkeypatch: pytest.MonkeyPatch) -> Twin:
 
 
 @pytest.mark.usefixtures("no_export")
-@pytest.mark.parametrize("optimiser", ["muon", "adamw"])
-def test_a_training_stays_the_same(text: Path, optimiser: str, monkeypatch: pytest.MonkeyPatch, request: Any) -> None:
+@pytest.mark.parametrize(
+    ("optimiser", "core", "records"), [("muon", "gpt", 2), ("adamw", "gpt", 2), ("adamw", "gru", 1)]
+)
+def test_a_training_stays_the_same(
+    text: Path, optimiser: str, core: str, records: int, monkeypatch: pytest.MonkeyPatch, request: Any
+) -> None:
     monkeypatch.setattr("rlseq.engine.muon.product_dtype", lambda device: torch.float32)
-    change = {"optim": {"name": optimiser, "accumulate": 2, "ema": 0.9}, "net": {"dropout": 0.2}}
+    change = {"optim": {"name": optimiser, "accumulate": 2, "ema": 0.9}, "net": {"core": core, "dropout": 0.2}}
     plain = small_seq(text, change, name="plain")
     twin = request.getfixturevalue("twin")
     apart = small_seq(text, change, name="apart")
-    assert (twin.records, twin.replays) == (1, 24 - WARM_UP)
+    assert (twin.records, twin.replays) == (records, records * (24 - WARM_UP))  # optimiser, and gradients
     for a, b in zip(curves(plain.run), curves(apart.run), strict=True):
         assert a[:2] == b[:2]
         if isinstance(a[2], float):
@@ -68,12 +75,34 @@ def test_a_resumed_run_is_the_uninterrupted_one(text: Path, twin: Twin) -> None:
 
 def test_losses_wait_until_they_are_needed(text: Path, twin: Twin) -> None:
     made = trainer(text)
-    assert made.describe()["device"].endswith(", the optimiser in a CUDA graph")
     waiting: list[int] = []
     made.loop(Steps(6, lambda step: waiting.append(len(made._unread))))  # type: ignore[arg-type]
     assert waiting == [1, 2, 3, 4, 5, 6]
     assert made.curves().points["train/loss"] > 0
     assert made._unread == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, ", the update in CUDA graphs"),
+        ({"optim": {"name": "rmsprop"}}, ", gradients in a CUDA graph"),
+        ({"net": {"core": "lstm"}}, ", the optimiser in a CUDA graph"),
+        ({"net": {"checkpoint_activations": True}}, ", the optimiser in a CUDA graph"),
+        ({"engine": {"graphs": False}}, "1 thread"),
+    ],
+)
+def test_it_says_what_is_recorded(text: Path, twin: Twin, change: dict[str, Any], said: str) -> None:
+    assert trainer(text, change).describe()["device"].endswith(said)
+
+
+def test_a_loss_of_the_users_or_a_compiled_network_is_not_recorded() -> None:
+    options = SeqTraining()
+    assert recordable(options)
+    own = msgspec.structs.replace(options.seq, loss="my_losses:focal")
+    compiled = msgspec.structs.replace(options.engine, compile=True)
+    assert not recordable(msgspec.structs.replace(options, seq=own))
+    assert not recordable(msgspec.structs.replace(options, engine=compiled))
 
 
 @pytest.mark.gpu
