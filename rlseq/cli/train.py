@@ -265,7 +265,7 @@ def _train_once(out: Output, algorithm: str, arguments: Mapping[str, Any], start
     with out.working(), progress(out) as callback:
         from rlseq.pipeline import train
 
-        return train(algorithm, callbacks=[callback, worker.hand_over_run], source="command line", **arguments)
+        return train(algorithm, callbacks=[callback, *worker.callbacks()], source="command line", **arguments)
 
 
 def _one(out: Output, algorithm: str, arguments: Mapping[str, Any], processes: Launch | None) -> None:

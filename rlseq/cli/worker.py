@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlseq.errors import UsageError
-from rlseq.events import Event
+from rlseq.events import Callback, Event
 from rlseq.ranks import rank_here
 
 # In the environment of a worker that `rlseq train --nproc` started: the file for its report, and the launcher.
@@ -56,10 +56,14 @@ def read_report(path: Path) -> dict[str, Any]:
         return {}
 
 
-def hand_over_run(event: Event) -> None:
-    """A callback: the launcher knows which run to go on with, should this process be killed."""
-    if event.kind == "checkpoint":
-        hand_over({"run": str(Path(event.data["path"]).parents[1])})
+def callbacks() -> list[Callback]:
+    """In a worker: a callback by which the launcher knows the run to go on with, should this process be killed."""
+
+    def hand_over_run(event: Event) -> None:
+        if event.kind == "checkpoint":
+            hand_over({"run": str(Path(event.data["path"]).parents[1])})
+
+    return [hand_over_run] if REPORT in os.environ else []
 
 
 def follow_launcher() -> None:

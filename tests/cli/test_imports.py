@@ -94,6 +94,7 @@ def test_torch_is_not_imported(workplace: Path, words: str) -> None:
     ("words", "message"),
     [
         ("train dqn CartPole-v1", "training needs the package torch"),
+        ("train seq --nproc 2", "training needs the package torch"),
         ("eval mine", "needs the package torch"),
         ("export mine", "exporting needs the package onnx"),
         ("board", "the board needs the package tensorboard"),
