@@ -22,13 +22,19 @@ def describe_machine() -> dict[str, Any]:
     return {
         "rlseq": __version__,
         "commit": commit(),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join([_program(), *sys.argv[1:]]),
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
         "platform": f"{platform.system()} {platform.machine()}",
         "cpu": cpu_name(),
         "cores": os.cpu_count(),
     }
+
+
+def _program() -> str:
+    """The command's name, also where it was started as `python -m rlseq`."""
+    program = Path(sys.argv[0])
+    return "rlseq" if program.name == "__main__.py" and program.parent.name == "rlseq" else program.name
 
 
 def _version(package: str) -> str | None:

@@ -34,7 +34,9 @@ def run_training(request: Request, callbacks: Sequence[Callback], world: World) 
     from rlseq.engine.launch_memory import LaunchMemory
 
     memory = LaunchMemory()
-    begun = world.from_first(memory.recall())
+    begun = memory.recall()
+    shared = world.from_first(None if begun is None else str(Path(begun).absolute()))
+    begun = begun or shared
     if begun is not None:
         request = request._replace(resume=begun, recipe="auto")
     plan = world.together(lambda: plan_training(request))
@@ -63,7 +65,7 @@ def _run(
             lineage = world.together(lambda: _initial_weights(plan, trainer)) if manifest is None else []
             run = run or _shared_run(plan, lineage, stack, world)
             check_shared_folder(run.path, world)
-            memory.remember(str(run.path.absolute()))
+            memory.remember(str(run.path))
             options = plan.job.options
             session = Session(plan.job.algorithm, run, options.run, options.eval, callbacks, world)
             _tell_start(plan, trainer, session, run)

@@ -44,3 +44,12 @@ def test_changed_code_is_said(tree: Path, name: str) -> None:
 def test_outside_a_repository_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "__file__", str(tmp_path / "rlseq" / "machine.py"))
     assert machine.commit() is None
+
+
+@pytest.mark.parametrize(
+    ("started", "command"),
+    [("/usr/bin/rlseq", "rlseq train"), ("/x/rlseq/__main__.py", "rlseq train"), ("/x/my.py", "my.py train")],
+)
+def test_the_command_can_be_typed_again(started: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [started, "train"])
+    assert describe_machine()["command"] == command

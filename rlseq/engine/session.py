@@ -256,6 +256,7 @@ class Session:
 
     def _interrupt(self, signum: int) -> None:
         self.save()
+        self.world.sum([0.0])  # nobody leaves before process 0 has saved: whoever watches would stop it
         raise Interrupted(
             f"stopped at step {self.step} of {self.options.steps}; everything is saved. Go on with:\n"
             f"  rlseq train {self.algorithm} --resume {self.run.path}",
