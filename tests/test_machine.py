@@ -52,4 +52,4 @@ def test_outside_a_repository_there_is_none(tmp_path: Path, monkeypatch: pytest.
 )
 def test_the_command_can_be_typed_again(started: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", [started, "train"])
-    assert describe_machine()["command"] == command
+    assert machine.describe_machine()["command"] == command
