@@ -21,6 +21,7 @@ from rlseq.errors import RlseqError, UsageError
 from rlseq.machine import git
 
 RESULTS_FORMAT = 1
+LARGE = 1e5  # a ratio of which only the size matters
 RESULTS = "rlseq/bench/results.json"
 # What may change after a measurement: none of it is run by one. `*` stands for slashes too.
 HARMLESS = ("README.md", RESULTS, "agents/*/card.md", "agents/*/card.json", "*.png", "*.gif", "*.onnx")
@@ -238,10 +239,15 @@ def _line(row: Mapping[str, Any]) -> str:
         f"`{row['command']}`",
         side_text(row["ours"], unit),
         f"{who}: {side_text(peer, unit)}",
-        f"{row['ratio']:.2f} ({low:.2f} to {high:.2f}), repeats: {row['repeats']}",
+        f"{ratio_text(row['ratio'])} ({ratio_text(low)} to {ratio_text(high)}), repeats: {row['repeats']}",
         f"`{row['commit']}`",
     )
     return f"| {' | '.join(cells)} |"
+
+
+def ratio_text(ratio: float) -> str:
+    """`2.41`; `3.2e+09` where only its size matters."""
+    return f"{ratio:.2f}" if ratio < LARGE else f"{ratio:.1e}"
 
 
 def side_text(side: Mapping[str, Any], unit: str) -> str:

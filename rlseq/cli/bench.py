@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rlseq.bench.measure import RUNS
+from rlseq.bench.results import LARGE
 from rlseq.cli.output import Output, number, show_pairs, size, write_json
 from rlseq.cli.params import OUTPUT, Json, Quiet
 from rlseq.errors import UsageError
@@ -149,11 +150,11 @@ def report_rows(report: Mapping[str, Any]) -> dict[str, str]:
         rows[f"{name}: rlseq"] = _side(one["ours"], one["unit"])
         if one["peer"] is not None:
             rows[f"{name}: {one['peer']['name']}"] = _side(one["peer"], one["unit"])
-            low, high = (number(value) for value in one["spread"])
+            low, high, ratio = map(_ratio, (*one["spread"], one["ratio"]))
             how = (
                 "times less" if one["ours"].keys() & {"bytes", "error"} else f"times as fast ({low} to {high} in pairs)"
             )
-            rows[f"{name}: ratio"] = f"{number(one['ratio'])} {how}"
+            rows[f"{name}: ratio"] = f"{ratio} {how}"
         if "overhead" in one:
             rows[f"{name}: overhead"] = f"{100 * one['overhead']:.1f} % more time a step"
         if "split" in one["ours"]:
@@ -163,6 +164,10 @@ def report_rows(report: Mapping[str, Any]) -> dict[str, str]:
     rows["commit"] = str(report["commit"])
     rows["machine"] = f"{report['machine']['cpu']}, {report['machine']['cores']} cores"
     return rows
+
+
+def _ratio(value: float) -> str:
+    return number(value) if value < LARGE else f"{value:.1e}"
 
 
 def _side(side: Mapping[str, Any], unit: str) -> str:

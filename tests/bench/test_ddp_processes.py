@@ -40,8 +40,10 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> None:
 @linux
 def test_requests_are_answered_in_their_order(stub: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")  # of the caller, who is one of many himself
-    core = allowed_cores()[-1]
+    before = allowed_cores()
+    core = before[-1]
     with Workers("side", None, [core]) as workers:
+        assert allowed_cores() == before  # of the caller
         answers = [workers.ask({"number": number}) for number in (1, 2, 3)]
     assert answers == [{"twice": twice, "cores": [core], "rank": None} for twice in (2, 4, 6)]
     assert workers._process.returncode == 0
@@ -111,7 +113,7 @@ def test_children_and_their_environment_and_their_end() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="gloo, and /proc")
 def test_two_processes_under_torchrun(book: Path) -> None:
     shape = [1, 2, 8, 5, 16, 3]
-    with Workers("two", 2) as two:
+    with Workers("two", 2, longest=60.0) as two:
         for seed in (0, 1):
             answer = two.ask({"do": "time_seq", "data": str(book), "shape": shape, "values": {}, "seed": seed})
             assert (answer["tokens"], answer["updates"]) == (3 * 5 * 16, 3)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlseq.bench import ddp_speed
-from rlseq.bench.ddp_speed import CORES_SHAPE, FREE, PAIRS, PINNED, TORCHRUN_SHAPES, measure_cores, measure_torchrun
+from rlseq.bench.ddp_speed import CORES_SHAPE, FREE, PINNED, TORCHRUN_SHAPES, measure_cores, measure_torchrun
 from rlseq.bench.seq_training import Shape
 from rlseq.errors import UsageError
 
@@ -55,7 +55,8 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> type[FakeWorkers]:
     return FakeWorkers
 
 
-def test_one_process_under_torchrun(workers: type[FakeWorkers]) -> None:
+def test_one_process_under_torchrun(workers: type[FakeWorkers], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ddp_speed, "PAIRS", 2)
     result = measure_torchrun(ignore, 2, Path("a.txt"))
     assert workers.started == [("rlseq", 1, None), (FREE, None, None)]
     assert list(result) == ["torchrun-128", "torchrun-384"]
@@ -63,10 +64,10 @@ def test_one_process_under_torchrun(workers: type[FakeWorkers]) -> None:
     for name, row in result.items():
         shape = TORCHRUN_SHAPES[name]
         assert row["ratio"] == pytest.approx(2 / 3) and row["overhead"] == pytest.approx(0.5)
-        assert len(row["ratios"]) == len(row["ours"]["seconds"]) == 2 * PAIRS
-        assert row["ours"]["steps"] == [shape.updates * shape.batch_size * shape.context] * 2 * PAIRS
+        assert len(row["ratios"]) == len(row["ours"]["seconds"]) == 4
+        assert row["ours"]["steps"] == [shape.updates * shape.batch_size * shape.context] * 4
         assert (row["unit"], row["peer"]["name"]) == ("tokens", FREE)
-        assert f"{shape.width} wide" in row["what"] and f"{2 * PAIRS} pairs in turn" in row["what"]
+        assert f"{shape.width} wide" in row["what"] and f"4 pairs in turn" in row["what"]
     turns = [(name, seed) for name, shape, _, seed in workers.asked if shape == list(TORCHRUN_SHAPES["torchrun-384"])]
     assert turns[:4] == [("rlseq", 0), (FREE, 0), ("rlseq", 1), (FREE, 1)]
     assert all(values == {} for *_, values, _ in workers.asked)

@@ -257,12 +257,15 @@ def test_the_table_in_other_units() -> None:
         "spread": [2.5, 2.5],
     }
     tokens = measurement("speed", TIMES[0], TIMES[1], {"name": "them"}, "tokens")
-    parts = {"third": runs, "memory": saved, "shape": tokens}
+    off = {**saved, "unit": "error", "ours": {"error": 3.2e-16}, "ratio": 3.125e9, "spread": [3.125e9, 3.125e9]}
+    off["peer"] = {"name": "at most", "error": 1e-6}
+    parts = {"third": runs, "memory": saved, "shape": tokens, "equal": off}
     rows = results.rows_of({**report("seq"), "measurements": parts}, "abc1234567", "2026-01-31")
-    third, memory, shape = results.markdown(rows).splitlines()[2:5]
+    third, memory, shape, equal = results.markdown(rows).splitlines()[2:6]
     assert "| 25.00 s, loss 1.850 to 1.861 | them: 75.00 s, loss 1.870 to 1.880 | 3.00 (2.50 to 3.75)" in third
     assert "| 3.0 MiB | all: 8.0 MiB | 2.50 (2.50 to 2.50)" in memory
     assert "| 2.25 s, 450 tokens/s | them: 10.50 s, 95 tokens/s |" in shape
+    assert "| 3.2e-16 off | at most: 1.0e-06 off | 3.1e+09 (3.1e+09 to 3.1e+09)" in equal
     assert rows[0]["ours"]["loss"] == [1.8612, 1.8499]
 
 

@@ -44,7 +44,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         runs = measurement("command", [Timing(20.0, 1)], [Timing(60.0, 1)], {"name": "them"}, "runs")
         runs["ours"] |= {"updates": 350, "loss": [1.861, 1.85]}
         kept = {"what": "memory", "unit": "bytes", "ours": {"bytes": 3 * 2**20}, "ratio": 2.0, "spread": [2.0, 2.0]}
-        return {"measurements": {"third": runs, "memory": {**kept, "peer": {"name": "all", "bytes": 6 * 2**20}}}}
+        off = {"what": "equal", "unit": "error", "ours": {"error": 3.2e-16}, "ratio": 3.125e9, "spread": [3.125e9] * 2}
+        return {
+            "measurements": {
+                "third": runs,
+                "memory": {**kept, "peer": {"name": "all", "bytes": 6 * 2**20}},
+                "equal": {**off, "peer": {"name": "at most", "error": 1e-6}},
+            }
+        }
 
     monkeypatch.setitem(BENCHES, "play", bench_play)
     monkeypatch.setitem(BENCHES, "seq", bench_seq)
@@ -90,6 +97,7 @@ def test_losses_and_bytes(cli: Cli, calls: list[dict[str, Any]]) -> None:
     assert "third: rlseq 20.000 s (20.000 to 20.000), 350 updates, loss 1.8610, 1.8500" in lines
     assert "third: ratio 3 times as fast" in lines
     assert "memory: rlseq 3.0 MiB memory: all 6.0 MiB memory: ratio 2 times less" in lines
+    assert "equal: rlseq 3.2e-16 off equal: at most 1.0e-06 off equal: ratio 3.1e+09 times less" in lines
     assert only_json(cli("bench seq --data texts/a.txt --json"))["command"] == "rlseq bench seq --data a.txt"
 
 
