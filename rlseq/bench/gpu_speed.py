@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlseq.bench import dqn, seq_training
 from rlseq.bench.gpu_equal import Until
+from rlseq.bench.loop import wait
 from rlseq.bench.measure import Side, Tell, Timing, alternate, measurement
 from rlseq.bench.seq_training import Shape, shape_text
 
@@ -62,14 +63,6 @@ WAYS = {
     ],
     "gpt-768": [PLAIN, Way("bf16", False), Way("bf16", True)],
 }
-
-
-def wait(device: str) -> None:
-    """Until a device has done all that it was given."""
-    if device == "cuda":
-        import torch
-
-        torch.cuda.synchronize()
 
 
 # Part 2

@@ -37,6 +37,7 @@ class _UntilEvaluated:
     def evaluate(self, should_stop: Callable[[], bool]) -> Evaluation:
         from rlseq.engine.trainee import Evaluation
 
+        wait(self._trainer.device.type)
         self.stopped = time.perf_counter()
         return Evaluation(0.0, {})
 
@@ -45,6 +46,14 @@ class _UntilEvaluated:
 
     def snapshot(self) -> Snapshot:
         return self._trainer.snapshot()
+
+
+def wait(device: str) -> None:
+    """Until a device has done all that it was given: `cuda` goes on after a call has returned, `cpu` does not."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
 
 
 def undisturbed(options: Any) -> Any:

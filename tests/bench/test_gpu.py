@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from rlseq.bench import gpu, gpu_equal, gpu_speed, results
 from rlseq.bench.gpu import PARTS, bench_gpu
 from rlseq.bench.gpu_equal import CASES, TOLERANCES, Case, Until, dqn_losses, measure_equality, seq_losses
 from rlseq.bench.gpu_speed import PLAIN, Way, measure_dqn, measure_seq, utilisation
+from rlseq.bench.loop import _UntilEvaluated
 from rlseq.bench.measure import Timing
 from rlseq.bench.seq_training import Shape
 from rlseq.engine.device import Precision
@@ -117,6 +119,16 @@ def test_sequence_models_are_timed_in_their_ways(tiny: None, book: Path) -> None
     assert row["ours"]["steps"] == row["peer"]["steps"] == [3 * 4 * 16] * 2
     assert (row["ours"]["updates"], row["peer"]["name"], row["unit"]) == (3, gpu_speed.FLOAT32, "tokens")
     assert row["what"].startswith("a gpt on a GPU, 1 layers, 2 heads, 8 wide, 4 x 16 tokens an update, bf16: ")
+
+
+def test_the_clock_stops_when_the_gpu_has_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    finished: list[float] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: finished.append(time.perf_counter()))
+    for device, times in (("cpu", 0), ("cuda", 1)):
+        finished.clear()
+        clock = _UntilEvaluated(SimpleNamespace(device=torch.device(device), step_rate="rate"))
+        clock.evaluate(lambda: False)
+        assert len(finished) == times and all(moment < clock.stopped for moment in finished)
 
 
 def test_every_way_of_training_is_measured() -> None:

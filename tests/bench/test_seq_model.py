@@ -115,8 +115,8 @@ def test_parts_of_unequal_token_counts_add_up(book: Path, one_thread: None, monk
     assert torch.get_default_dtype() == torch.float32
     inner = SeqTrainer._parts
 
-    def equal_shares(self: SeqTrainer, batch: Any) -> Any:
-        parts = inner(self, batch)
+    def equal_shares(self: SeqTrainer, *given: Any) -> Any:
+        parts = inner(self, *given)
         return [Part(part.batch, 1 / len(parts)) for part in parts]
 
     monkeypatch.setattr(SeqTrainer, "_parts", equal_shares)
