@@ -34,8 +34,7 @@ from rlseq.replay.device import DeviceReplay, upload
 from rlseq.replay.uniform import UniformReplay
 
 STATISTICS = ("loss", "grad_norm", "q_mean")
-
-
+LONGEST_WAIT = 4096  # updates whose statistics wait within a burst, each in some memory of its own
 CHUNK_ROWS = 1024  # gathered at once, so that a long burst of large observations fits into memory, and into the cache
 
 
@@ -167,6 +166,8 @@ class DqnLearner:
         if self._most_unread:
             self._unread += infos
             infos = []
+            if len(self._unread) >= LONGEST_WAIT:
+                return self.read()
         return self._checked(infos)
 
     def _problems(self, big: TransitionBatch[Tensor]) -> Iterator[TdBatch]:

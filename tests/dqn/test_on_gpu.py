@@ -94,6 +94,16 @@ def test_statistics_wait_and_lose_nothing() -> None:
     assert waiting.read().shape == (0, 3)
 
 
+def test_a_long_burst_is_read_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlseq.dqn.learner.CHUNK_ROWS", 16)  # two updates
+    monkeypatch.setattr("rlseq.dqn.learner.LONGEST_WAIT", 6)
+    at_once, waiting = learner(), learner(unread=100)
+    expected = at_once.burst(replay(), np.random.default_rng(1), 10)
+    rows = waiting.burst(replay(), np.random.default_rng(1), 10)
+    assert (len(rows), len(waiting._unread)) == (6, 4)
+    np.testing.assert_array_equal(np.concatenate([rows, waiting.read()]), expected)
+
+
 def test_a_nan_that_waited_is_named_with_its_own_update() -> None:
     ours, memory = learner(unread=100), replay()
     ours.burst(memory, np.random.default_rng(0), 7)
