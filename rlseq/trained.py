@@ -119,13 +119,13 @@ def score_network(
     world: World | None = None,
 ) -> dict[str, Any]:
     """Greedy episodes; by default those of the final score."""
-    from rlseq.engine.device import cpu_threads
+    from rlseq.engine.device import cpu_settings
     from rlseq.engine.distributed import ALONE
     from rlseq.engine.shared_rollout import shared_rollout
     from rlseq.nets.policy import TorchPolicy
 
     seed = options.eval.final_seed if seed is None else seed
-    with cpu_threads(options.engine.threads):
+    with cpu_settings(options.engine.threads):
         played = shared_rollout(
             world or ALONE,
             TorchPolicy(net, spec),

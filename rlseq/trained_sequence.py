@@ -184,12 +184,12 @@ def score_sequence(
     net: SequenceNetwork, task: Task, options: SeqTraining, world: World | None = None
 ) -> dict[str, Any]:
     """The task's metrics over the whole validation split, with a sample; of several processes the first one's."""
-    from rlseq.engine.device import cpu_threads
+    from rlseq.engine.device import cpu_settings
     from rlseq.engine.distributed import ALONE
     from rlseq.seq.model import sample_text, validation_loss
 
     world = world or ALONE
-    with cpu_threads(options.engine.threads, world.local_size):
+    with cpu_settings(options.engine.threads, world.local_size):
         total = validation_loss(net, task, options, world=world)
         assert total is not None, "nobody asked it to stop"
         sample = sample_text(net, task, options, options.eval.sample_tokens) if world.first else ""

@@ -30,7 +30,7 @@ def run_training(request: Request, callbacks: Sequence[Callback], world: World) 
 
     A launch whose processes were started anew, because one had died, goes on with the run that it had begun.
     """
-    from rlseq.engine.device import cpu_threads
+    from rlseq.engine.device import cpu_settings
     from rlseq.engine.launch_memory import LaunchMemory
 
     memory = LaunchMemory()
@@ -43,7 +43,7 @@ def run_training(request: Request, callbacks: Sequence[Callback], world: World) 
     check_same_plan(plan, world)
     if begun is not None and plan.run is not None and plan.run.status() == "finished":
         return plan.run, plan.run.summary() or {}
-    with cpu_threads(plan.job.options.engine.threads, world.local_size):
+    with cpu_settings(plan.job.options.engine.threads, world.local_size):
         return _run(plan, callbacks, world, memory)
 
 

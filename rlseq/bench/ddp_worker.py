@@ -47,11 +47,11 @@ def time_seq(world: World, data: str, shape: list[int], values: dict[str, Any], 
     Returns:
         `seconds` of the slowest process; `tokens` and `updates` of all together.
     """
-    from rlseq.engine.device import cpu_threads
+    from rlseq.engine.device import cpu_settings
 
     job = with_run(job_for(Path(data), Shape(*shape), values), seed=seed)
     o = job.options
-    with cpu_threads(o.engine.threads, world.local_size):
+    with cpu_settings(o.engine.threads, world.local_size):
         trainer = job.trainer(world)
         seconds, updates = time_loop(job.algorithm, o, trainer, world)
     (slowest,) = world.largest([seconds])
@@ -68,10 +68,10 @@ def exact_seq(world: World, data: str, shape: list[int], values: dict[str, Any],
     Returns:
         `processes`: how many trained; `same`: whether all have the same weights, bit for bit; `dtype`: of the weights.
     """
-    from rlseq.engine.device import cpu_threads
+    from rlseq.engine.device import cpu_settings
 
     job = job_for(Path(data), Shape(*shape), values)
-    with float64(), cpu_threads(1):
+    with float64(), cpu_settings(1):
         trainer = job._replace(task=UnevenTask(job.task)).trainer(world)
         time_loop(job.algorithm, job.options, trainer, world)
     return _keep(world, path, trainer.update_step.flat.grad, trainer.update_step.flat.data)
@@ -91,7 +91,7 @@ def exact_dqn(world: World, values: dict[str, Any], updates: int, path: str) -> 
     from rlseq.config import Layer, resolve
     from rlseq.dqn.config import DqnTraining
     from rlseq.dqn.learner import DqnLearner
-    from rlseq.engine.device import Precision, cpu_threads
+    from rlseq.engine.device import Precision, cpu_settings
     from rlseq.nets.network import QNetwork, seeded
     from rlseq.replay.uniform import UniformReplay
     from rlseq.spec import Leaf
@@ -99,7 +99,7 @@ def exact_dqn(world: World, values: dict[str, Any], updates: int, path: str) -> 
     options = resolve(DqnTraining, Layer("the benchmark", values))
     leaf = Leaf(name="obs", shape=(OBSERVATION,))  # what is declared float32 goes into the network as it is
     net_options = msgspec.structs.replace(options.net, hidden=HIDDEN)
-    with float64(), cpu_threads(1):
+    with float64(), cpu_settings(1):
         net = cast(QNetwork, seeded(0, lambda: QNetwork((leaf,), ACTIONS, net_options)))
         precision = Precision(None, False)
         learner = DqnLearner(net, options, total_updates=updates, precision=precision, world=world)

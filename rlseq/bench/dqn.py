@@ -150,9 +150,9 @@ def job_for(steps: int, seed: int, values: Mapping[str, Any]) -> PolicyJob:
 
 def _train_peer(peer: Peer, job: PolicyJob) -> Timing:
     """With as many threads of torch as ours."""
-    from rlseq.engine.device import cpu_threads
+    from rlseq.engine.device import cpu_settings
 
-    with cpu_threads(job.options.engine.threads):
+    with cpu_settings(job.options.engine.threads):
         return peer.train_dqn(job.options)
 
 
@@ -163,9 +163,9 @@ def train_ours(job: PolicyJob, watch: Callable[[DqnTrainer], None] | None = None
         job: from `job_for`.
         watch: gets the trainer before the loop begins.
     """
-    from rlseq.engine.device import cpu_threads
+    from rlseq.engine.device import cpu_settings
 
-    with cpu_threads(job.options.engine.threads):
+    with cpu_settings(job.options.engine.threads):
         trainer = job.trainer()
         try:
             if watch is not None:

@@ -110,12 +110,12 @@ def measure_dqn(tell: Tell, repeats: int, data: Path, device: str) -> dict[str, 
         data: not used.
         device: what is measured.
     """
-    from rlseq.engine.device import cpu_threads
+    from rlseq.engine.device import cpu_settings
 
     rows: dict[str, dict[str, Any]] = {}
     for name, values in DQN_WORKS.items():
         tell(f"{name}, warm-up: {WARM_UP_STEPS} steps of each")
-        with cpu_threads(1):
+        with cpu_settings(1):
             made = {"rlseq": _DqnSide(values, device, True), KERNELS: _DqnSide(values, device, False)}
             if name in FOR_A_CPU:
                 made[ON_CPU] = _DqnSide(values, "cpu", False)

@@ -94,9 +94,9 @@ def _native(policy: OnnxPolicy, episodes: int, seed: int) -> Timing:
 
 def _one_thread(player: Player, episodes: int, seed: int) -> Timing:
     """With one thread of torch, which is its fastest for a network this small."""
-    from rlseq.engine.device import cpu_threads
+    from rlseq.engine.device import cpu_settings
 
-    with cpu_threads(1):
+    with cpu_settings(1):
         return player.play(episodes, seed)
 
 

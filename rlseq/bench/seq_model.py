@@ -85,11 +85,11 @@ def generate_uncached(net: SequenceNetwork, prompt_T: np.ndarray, num_tokens: in
     """The greedy continuation by a network that remembers nothing: every token reads the whole text before it."""
     import torch
 
-    from rlseq.engine.device import cpu_threads
+    from rlseq.engine.device import cpu_settings
     from rlseq.nets.network import NetInput
 
     written = torch.from_numpy(prompt_T)
-    with cpu_threads(0), torch.inference_mode():
+    with cpu_settings(0), torch.inference_mode():
         for _ in range(num_tokens):
             logits_BTV = net(NetInput((written[None],)))[0]
             written = torch.cat((written, logits_BTV[0, -1:].argmax(-1)))

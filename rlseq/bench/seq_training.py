@@ -92,10 +92,10 @@ class Trained(NamedTuple):
 
 def train_ours(job: SequenceJob) -> Trained:
     """Train in a temporary run, as `rlseq train seq` does, and time the loop."""
-    from rlseq.engine.device import cpu_threads
+    from rlseq.engine.device import cpu_settings
 
     o = job.options
-    with cpu_threads(o.engine.threads):
+    with cpu_settings(o.engine.threads):
         trainer = job.trainer()
         seconds, updates = time_loop(job.algorithm, o, trainer)
     tokens = updates * o.seq.batch_size * o.seq.context
@@ -146,7 +146,7 @@ def measure_commands(
         RlseqError: a command failed, or was scored on another validation split than the reference.
     """
     from rlseq.bench import reference
-    from rlseq.engine.device import cpu_threads
+    from rlseq.engine.device import cpu_settings
 
     text = reference.read_text(data)
     losses: dict[str, list[float]] = {name: [] for name in (REFERENCE, *commands)}
@@ -160,7 +160,7 @@ def measure_commands(
         tell(f"{name}: loss {loss:.4f} over {num_tokens} tokens")
 
     def plain(seed: int) -> Timing:
-        with cpu_threads(0):
+        with cpu_settings(0):
             trained = reference.train(text, seed)
             scored(REFERENCE, *reference.evaluate(trained.model, text.validation))
         return Timing(trained.seconds, 1, reference.ITERATIONS)
@@ -190,13 +190,13 @@ def measure_commands(
 def measure_shape(tell: Tell, repeats: int, data: Path) -> dict[str, dict[str, Any]]:
     """Training at the reference's shape in float32 with AdamW, in tokens per second."""
     from rlseq.bench import reference
-    from rlseq.engine.device import cpu_threads
+    from rlseq.engine.device import cpu_settings
 
     text, plain = reference.read_text(data), reference.Shape()
     job = job_for(data, Shape(*plain[:3], plain.batch_size, plain.context, SHAPE_UPDATES))
 
     def train_reference(seed: int, updates: int = SHAPE_UPDATES) -> Timing:
-        with cpu_threads(0):
+        with cpu_settings(0):
             seconds = reference.train(text, seed, until=updates).seconds
         return Timing(seconds, updates * plain.batch_size * plain.context, updates)
 

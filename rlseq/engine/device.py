@@ -28,22 +28,33 @@ class Precision(NamedTuple):
 
 
 @contextlib.contextmanager
-def cpu_threads(number: int, processes: int = 1) -> Iterator[None]:
-    """Let torch use this many threads for a while: a library must not change what its caller has set.
+def cpu_settings(number: int, processes: int = 1) -> Iterator[None]:
+    """How torch uses the CPU, for a while: a library must not change what its caller has set.
+
+    Denormal numbers are flushed to zero: they are slow, and nothing here needs them. Left on, that would let a later
+    check of an option take 0 for greater than 0.
 
     Args:
-        number: 0: as many as there are cores for each of `processes` on this machine.
+        number: threads; 0: as many as there are cores for each of `processes` on this machine.
+        processes: how many share the cores.
     """
-    before = torch.get_num_threads()
+    threads, flushing = torch.get_num_threads(), _flushes_denormals()
     torch.set_num_threads(number or max(1, (os.cpu_count() or 1) // processes))
+    torch.set_flush_denormal(True)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
+        torch.set_flush_denormal(flushing)
+
+
+def _flushes_denormals() -> bool:
+    """Whether this thread does: torch can be told, not asked."""
+    return float(torch.tensor(1e-310, dtype=torch.float64) * 1.0) == 0.0
 
 
 def choose_device(options: EngineOptions, local_rank: int = 0) -> torch.device:
-    """Choose the device, and have denormal numbers flushed to zero.
+    """Choose the device.
 
     Args:
         options: which one is wanted.
@@ -52,7 +63,6 @@ def choose_device(options: EngineOptions, local_rank: int = 0) -> torch.device:
     Raises:
         UsageError: cuda was asked for and there is none, or none for this process.
     """
-    torch.set_flush_denormal(True)  # denormals are slow on CPUs, and nothing here needs them
     if options.device == "cuda" and not torch.cuda.is_available():
         raise UsageError(
             f"engine.device = cuda, but this torch ({torch.__version__}) sees no CUDA device. Use --device cpu, or "

@@ -13,7 +13,7 @@ from rlseq.engine import device
 @pytest.fixture
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests run beside each other: threads that wait for one another would make them slow."""
-    monkeypatch.setattr(device, "cpu_threads", lambda number, processes=1: contextlib.nullcontext())
+    monkeypatch.setattr(device, "cpu_settings", lambda number, processes=1: contextlib.nullcontext())
 
 
 @pytest.fixture

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from rlseq.config import Layer, resolve
+from rlseq.dqn.config import DqnTraining
 from rlseq.engine import device
 from rlseq.engine.config import EngineOptions
-from rlseq.engine.device import Precision, autocast, choose_device, choose_precision, cpu_threads
+from rlseq.engine.device import Precision, autocast, choose_device, choose_precision, cpu_settings
 from rlseq.errors import UsageError
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -73,7 +75,29 @@ def test_autocast_is_on_only_where_asked_for() -> None:
 
 def test_threads_are_given_back_whatever_happens() -> None:
     before = torch.get_num_threads()
-    with pytest.raises(RuntimeError, match="inside"), cpu_threads(before + 1):
+    with pytest.raises(RuntimeError, match="inside"), cpu_settings(before + 1):
         assert torch.get_num_threads() == before + 1
         raise RuntimeError("inside")
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_denormals_are_flushed_for_a_while(before: bool) -> None:
+    def flushed() -> bool:
+        return float(torch.tensor(1e-310, dtype=torch.float64) * 1.0) == 0.0
+
+    try:
+        torch.set_flush_denormal(before)
+        with cpu_settings(1):
+            assert flushed()
+        assert flushed() == before
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def test_after_a_training_0_is_not_greater_than_0() -> None:
+    """It was: the smallest number greater than 0, to which a bound is compared, was flushed to 0."""
+    with cpu_settings(1):
+        choose_device(EngineOptions())
+    with pytest.raises(UsageError, match=r"optim\.lr"):
+        resolve(DqnTraining, Layer("test", {"env": {"id": "x"}, "optim": {"lr": 0.0}}))

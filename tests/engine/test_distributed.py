@@ -17,7 +17,7 @@ import torch
 
 from rlseq.config import Layer, resolve
 from rlseq.engine.config import EngineOptions
-from rlseq.engine.device import choose_device, cpu_threads
+from rlseq.engine.device import choose_device, cpu_settings
 from rlseq.engine.distributed import ALONE, World, fingerprint, joined
 from rlseq.errors import Elsewhere, PeerLost, RlseqError, UsageError
 from rlseq.ranks import Place
@@ -221,6 +221,6 @@ def test_processes_of_a_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(os, "cpu_count", lambda: 5)
     before = torch.get_num_threads()
     for number, processes, threads in ((0, 1, 5), (0, 2, 2), (0, 8, 1), (3, 2, 3)):
-        with cpu_threads(number, processes):
+        with cpu_settings(number, processes):
             assert torch.get_num_threads() == threads
     assert torch.get_num_threads() == before

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rlseq.engine import muon
-from rlseq.engine.device import cpu_threads
+from rlseq.engine.device import cpu_settings
 from rlseq.engine.flat import FlatParameters
 from rlseq.engine.muon import orthogonal, product_dtype
 from rlseq.engine.update import Part
@@ -58,7 +58,7 @@ class Deep(nn.Module):
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    with cpu_threads(1):
+    with cpu_settings(1):
         yield
 
 

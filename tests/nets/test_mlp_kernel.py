@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from rlseq.engine.device import cpu_threads
+from rlseq.engine.device import cpu_settings
 from rlseq.engine.flat import FlatParameters
 from rlseq.nets.config import NetOptions
 from rlseq.nets.mlp_kernel import MlpKernel, fits
@@ -38,7 +38,7 @@ SHAPES = [
 def test_values_and_gradients_are_autograds(
     hidden: tuple[int, ...], features: int, actions: int, rows: int, activation: str, threads: int
 ) -> None:
-    with cpu_threads(threads):
+    with cpu_settings(threads):
         compare(hidden, features, actions, rows, activation)
 
 
