@@ -67,7 +67,7 @@ def test_one_process_under_torchrun(workers: type[FakeWorkers], monkeypatch: pyt
         assert len(row["ratios"]) == len(row["ours"]["seconds"]) == 4
         assert row["ours"]["steps"] == [shape.updates * shape.batch_size * shape.context] * 4
         assert (row["unit"], row["peer"]["name"]) == ("tokens", FREE)
-        assert f"{shape.width} wide" in row["what"] and f"4 pairs in turn" in row["what"]
+        assert f"{shape.width} wide" in row["what"] and "4 pairs in turn" in row["what"]
     turns = [(name, seed) for name, shape, _, seed in workers.asked if shape == list(TORCHRUN_SHAPES["torchrun-384"])]
     assert turns[:4] == [("rlseq", 0), (FREE, 0), ("rlseq", 1), (FREE, 1)]
     assert all(values == {} for *_, values, _ in workers.asked)
