@@ -53,17 +53,17 @@ def _run(
     from rlseq.engine.session import Session
     from rlseq.engine.signals import SignalReceived, StopSignals
 
-    run = plan.run
+    made = [] if plan.run is None else [plan.run]
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(StopSignals(at_once=True))
             world.together(lambda: _claim(plan.run, world, stack))
-            manifest = world.together(lambda: _resumable(plan)) if run is not None else None
+            manifest = world.together(lambda: _resumable(plan)) if made else None
             trainer = world.together(lambda: plan.job.trainer(world))
             stack.callback(trainer.close)
             world.connect(plan.job.options.engine, trainer.device)
             lineage = world.together(lambda: _initial_weights(plan, trainer)) if manifest is None else []
-            run = run or _shared_run(plan, lineage, stack, world)
+            run = plan.run or _shared_run(plan, lineage, stack, world, made)
             check_shared_folder(run.path, world)
             memory.remember(str(run.path))
             options = plan.job.options
@@ -76,21 +76,24 @@ def _run(
                     session.finish()
                 return run, _finish(plan, trainer, session, run, world)
     except SignalReceived as stop:
-        raise Interrupted(_stopped_at_once(plan, run), stop.signum) from None
+        raise Interrupted(_stopped_at_once(plan, made), stop.signum) from None
 
 
-def _stopped_at_once(plan: Plan, run: runs.Run | None) -> str:
-    if run is None:
+def _stopped_at_once(plan: Plan, made: Sequence[runs.Run]) -> str:
+    if not made or not runs.is_run(made[0].path):
         return "stopped before the training began."
     return (
         "stopped at once; the training is saved up to its last checkpoint. Go on with:\n"
-        f"  rlseq train {plan.job.algorithm} --resume {run.path}"
+        f"  rlseq train {plan.job.algorithm} --resume {made[0].path}"
     )
 
 
-def _new_run(plan: Plan, lineage: list[dict[str, Any]], stack: contextlib.ExitStack, world: World) -> runs.Run:
+def _new_run(
+    plan: Plan, lineage: list[dict[str, Any]], stack: contextlib.ExitStack, world: World, made: list[runs.Run]
+) -> runs.Run:
     job = plan.job
     run = runs.create_run(job.options.run.name, f"{job.stem}-s{job.options.run.seed}")
+    made.append(run)  # at once: a signal may come before this returns
     stack.enter_context(run.lock())
     step = {
         "step": "train",
@@ -117,9 +120,11 @@ def _claim(run: runs.Run | None, world: World, stack: contextlib.ExitStack) -> N
         stack.enter_context(run.lock())
 
 
-def _shared_run(plan: Plan, lineage: list[dict[str, Any]], stack: contextlib.ExitStack, world: World) -> runs.Run:
+def _shared_run(
+    plan: Plan, lineage: list[dict[str, Any]], stack: contextlib.ExitStack, world: World, made: list[runs.Run]
+) -> runs.Run:
     """The new run's folder, made by the first process, for all."""
-    run = world.together(lambda: _new_run(plan, lineage, stack, world) if world.first else None)
+    run = world.together(lambda: _new_run(plan, lineage, stack, world, made) if world.first else None)
     path = world.from_first(None if run is None else str(run.path.absolute()))
     return runs.Run(Path(path)) if run is None else run
 

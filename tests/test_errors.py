@@ -144,6 +144,8 @@ def test_exit_codes() -> None:
         "ResumeMismatch": 1,
         "NonFiniteLoss": 1,
         "ParityError": 1,
+        "Elsewhere": 1,
+        "PeerLost": 1,
     }
 
 

@@ -18,8 +18,7 @@ from msgspec import Meta
 
 from rlseq.checkpoints import REPLAY as REPLAY_FILE
 from rlseq.checkpoints import read_arrays
-from rlseq.engine.checkpoint import Snapshot, of_rank
-from rlseq.engine.distributed import fingerprint
+from rlseq.engine.checkpoint import NOTHING, Snapshot, of_rank
 from rlseq.engine.metrics import Means
 from rlseq.engine.update import UNFIT
 from rlseq.envs.seeding import EXPLORATION, REPLAY, generator
@@ -57,7 +56,7 @@ def snapshot(trainer: DqnTrainer) -> Snapshot:
     """Everything from which `load` goes on exactly; of all processes, in process 0."""
     world, learner = trainer.world, trainer.learner
     trainer.read()
-    world.check_same("the weights", fingerprint(learner.update_step.flat.data) if not world.alone else 0)
+    world.check_same("the weights", learner.update_step.flat.data)
     env_arrays = {f"envs.{name}": array for name, array in trainer.envs.state().items()}
     replay_arrays, replay_numbers = trainer.replay.state()
     own = {
@@ -72,12 +71,14 @@ def snapshot(trainer: DqnTrainer) -> Snapshot:
         for name, mine in (("trainer", env_arrays), (REPLAY_FILE, replay_arrays))
         for rank, arrays in enumerate(world.gather_arrays(mine), 1)
     }
+    if not world.first:
+        return NOTHING
     learner_arrays, learner_numbers = learner.state()
     if trainer.mirror is not None:
         learner_arrays[ACTING] = trainer.mirror.state()
     more = {} if world.alone else {"ranks": numbers[1:]}
     return Snapshot(
-        trainer.model() if world.first else {},
+        trainer.model(),
         {**learner_arrays, **env_arrays},
         replay_arrays,
         {"learner": learner_numbers, **numbers[0], **more},

@@ -33,6 +33,9 @@ class Snapshot(NamedTuple):
     others: Mapping[str, Arrays] = {}
 
 
+NOTHING = Snapshot({}, {}, {}, {})  # of a process that writes none
+
+
 def of_rank(name: str, rank: int) -> str:
     """The file, without its ending, that holds `trainer` or `replay` of a process."""
     return name if rank == 0 else f"{name}-{rank}"

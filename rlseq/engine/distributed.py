@@ -191,25 +191,20 @@ class World:
         other.exit_code = code
         raise other from error
 
-    def check_same(self, what: str, value: float) -> None:
-        """See that a number is the same everywhere.
+    def check_same(self, what: str, tensor: Tensor) -> None:
+        """See that a tensor has the same bits everywhere, but for one case in billions.
 
         Raises:
-            RlseqError: it is not, which no error of a user's can bring about.
+            RlseqError: it has not, which no error of a user's can bring about.
         """
         if self.alone:
             return
-        values = self._columns(value)
+        values = self._columns(float(zlib.crc32(tensor.detach().cpu().numpy().tobytes())))
         if len(set(values)) > 1:
             raise RlseqError(f"the processes no longer agree about {what}: {values}. Go on from the last checkpoint.")
 
 
 ALONE = World()
-
-
-def fingerprint(tensor: Tensor) -> float:
-    """A number that differs as soon as one bit of a float tensor does, but for one case in billions."""
-    return float(zlib.crc32(tensor.detach().cpu().numpy().tobytes()))
 
 
 def _as_bytes(array: np.ndarray) -> np.ndarray:

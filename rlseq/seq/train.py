@@ -21,9 +21,9 @@ from torch import Tensor
 
 from rlseq.checkpoints import read_arrays
 from rlseq.engine.captured import CapturedGradients
-from rlseq.engine.checkpoint import Arrays, Snapshot, of_rank
+from rlseq.engine.checkpoint import NOTHING, Arrays, Snapshot, of_rank
 from rlseq.engine.device import choose_device, choose_precision, works_apart
-from rlseq.engine.distributed import ALONE, World, fingerprint
+from rlseq.engine.distributed import ALONE, World
 from rlseq.engine.metrics import Means
 from rlseq.engine.recording import recorder_for
 from rlseq.engine.session import Session
@@ -185,7 +185,8 @@ class SeqTrainer:
             points["gpu/memory_gib"] = torch.cuda.max_memory_allocated() / 2**30
             peak = peak_flops(torch.cuda.get_device_name())
             if peak is not None and self.precision.dtype is not None:
-                counts["gpu/mfu"] = tokens * training_flops(self.options.net, self.net, self.options.seq.context) / peak
+                flops = training_flops(self.options.net, self.net, self.options.seq.context)
+                counts["gpu/mfu"] = tokens * flops / (peak * self.world.size)
         return Curves(points, counts)
 
     def evaluate(self, should_stop: Callable[[], bool] | None = None) -> Evaluation | None:
@@ -211,8 +212,10 @@ class SeqTrainer:
     def snapshot(self) -> Snapshot:
         """Everything from which `load` goes on exactly."""
         self._drain()
-        self.world.check_same("the weights", fingerprint(self.update_step.flat.data))
+        self.world.check_same("the weights", self.update_step.flat.data)
         others = self.world.gather_arrays({DROPOUT: self._dropout.state().numpy()})
+        if not self.world.first:
+            return NOTHING
         moments, numbers = self.update_step.state()
         trainer = {f"optimizer.{name}": array for name, array in moments.items()}
         trainer[DROPOUT] = self._dropout.state().numpy()

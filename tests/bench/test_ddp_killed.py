@@ -17,7 +17,6 @@ import pytest
 from rlseq.bench import ddp_killed
 from rlseq.bench.ddp_killed import (
     CHECKPOINT_EVERY,
-    COMMAND,
     LEFT_ALONE,
     STEPS,
     Ran,
@@ -137,13 +136,3 @@ def test_a_command_that_fails_or_hangs_is_told(book: Path, monkeypatch: pytest.M
     monkeypatch.setattr(ddp_killed, "LONGEST", 0.1)
     with pytest.raises(RlseqError, match=r"took more than 0\.1 s"):
         train(book, 0)
-
-
-@pytest.mark.slow
-@linux
-def test_a_real_kill(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ddp_killed, "LONGEST", 60.0)
-    (one,) = measure_killed(ignore, 1, book).values()
-    assert one["killed_after"][0] in range(10, STEPS)
-    assert one["ours"]["loss"] == one["peer"]["loss"]
-    assert "--max-restarts" in COMMAND and f"all {STEPS} losses" in one["what"]

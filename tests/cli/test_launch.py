@@ -20,7 +20,8 @@ from rlseq.cli import launch
 from rlseq.cli.launch import Launch, ProcessFailed, plan_launch, without
 from rlseq.errors import Elsewhere, Interrupted, PeerLost, RlseqError
 from tests.cli.conftest import Cli, failed, only_json
-from tests.training import SMALL_SEQ, settings, write_text
+from tests.shared_trainings import on_two
+from tests.training import SMALL_SEQ, assert_same_run, settings, write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 55  # no test waits longer for a process
@@ -495,15 +496,19 @@ def test_sigterm_saves_once_for_all(place: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 def test_a_killed_process_comes_back(place: Path) -> None:
-    with training(place, "--json", "--max-restarts", "1", run={"steps": 60}) as process:
+    """And what is trained is, to the bit, what two processes train that nobody kills."""
+    dropout = {"net": {"dropout": 0.2}, "run": {"steps": 60}}
+    with training(place, "--json", "--max-restarts", "2", **dropout) as process:
         wait_for_step(place, 12)
         os.kill(workers(process)[1], signal.SIGKILL)
         out, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, err
     summary = json.loads(out)
     assert (Path(summary["run"]).name, summary["steps"], summary["stopped"]) == ("mine", 60, "all steps done")
-    assert "Warning: process 1 of 2 (counted from 0) was killed by SIGKILL." in err and "Restart 1 of 1.\n" in err
+    assert "Warning: process 1 of 2 (counted from 0) was killed by SIGKILL." in err and "Restart 1 of 2.\n" in err
     assert "Traceback" not in err and "torch/distributed" not in err
+    whole, _ = on_two(place, "seq", dropout, data="a.txt", name="whole")
+    assert_same_run(Path(whole["run"]), place / summary["run"])
 
 
 def test_a_mistake_is_told_once(place: Path) -> None:

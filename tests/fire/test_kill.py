@@ -16,7 +16,7 @@ from tests.fire.forks import HERE, KILL, NAME, RESUME, Server, assert_same, begi
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forks of a process")
 
 SEED = 20
-KILLS = 200
+KILLS = 120
 KILLS_IN_EXPORT = 10
 SECOND_KILL = 0.25  # chance that the resumed process is killed too
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
