@@ -13,6 +13,7 @@ import numpy as np
 from rlseq.dqn import state
 from rlseq.dqn.actor import EpsilonGreedy, epsilon_at, mirrored_values
 from rlseq.dqn.config import DqnTraining
+from rlseq.dqn.describe import describe, warnings
 from rlseq.dqn.learner import STATISTICS, DqnLearner
 from rlseq.engine.checkpoint import Arrays, Snapshot
 from rlseq.engine.device import choose_device, choose_precision, works_apart
@@ -24,16 +25,16 @@ from rlseq.engine.shared_rollout import shared_rollout
 from rlseq.engine.trainee import Curves, Evaluation
 from rlseq.engine.transfer import WeightMirror
 from rlseq.envs.batch import EnvBatch, Episode
-from rlseq.envs.make import MakeEnv, has_time_limit
+from rlseq.envs.make import MakeEnv
 from rlseq.envs.seeding import EXPLORATION, REPLAY, WEIGHTS, derived_seed, generator, training_seed
 from rlseq.errors import NonFiniteLoss, UsageError
 from rlseq.memory import check_memory
-from rlseq.nets.network import QNetwork, num_parameters, seeded
+from rlseq.nets.network import QNetwork, seeded
 from rlseq.nets.policy import TorchPolicy
 from rlseq.nets.values import value_function
 from rlseq.player.rollout import Abandoned
 from rlseq.replay.device import DeviceReplay, fits
-from rlseq.replay.uniform import UniformReplay, replay_bytes
+from rlseq.replay.uniform import UniformReplay
 from rlseq.spec import PolicySpec
 
 UNREAD_UPDATES = 256  # of earlier bursts, whose statistics may wait on a GPU
@@ -54,6 +55,7 @@ class DqnTrainer:
     Attributes:
         step: environment steps done, over all processes.
         learner, replay, actor, envs: its parts.
+        make: makes an environment.
         memory: the replay memory that batches come from: `replay`, or a copy of it on a GPU.
         mirror: the weights acted with, where they are not the network's own.
         means: of the curves, of this process.
@@ -64,7 +66,7 @@ class DqnTrainer:
 
     def __init__(self, options: DqnTraining, spec: PolicySpec, make: MakeEnv, world: World = ALONE) -> None:
         check_shares(options, world.size)
-        run, self.options, self.spec, self._make, self.world = options.run, options, spec, make, world
+        run, self.options, self.spec, self.make, self.world = options.run, options, spec, make, world
         self.device = choose_device(options.engine, world.local_rank)
         self.precision = choose_precision(options.engine.amp, self.device)
         self.horizon = run.horizon or run.steps
@@ -185,7 +187,7 @@ class DqnTrainer:
             played = shared_rollout(
                 self.world,
                 policy,
-                self._make,
+                self.make,
                 episodes=o.episodes,
                 seed=o.seed,
                 num_envs=o.num_envs,
@@ -218,18 +220,7 @@ class DqnTrainer:
 
     def warnings(self) -> list[str]:
         """What the user should know before it begins."""
-        o, found = self.options, [self.precision.note] if self.precision.note else []
-        if not has_time_limit(self._make):
-            found.append(
-                f"{o.env.id} has no time limit: an evaluation ends only if its episodes do. Set one, for example "
-                "--set env.max_episode_steps=1000"
-            )
-        if self.total_updates(o.run.steps) == 0:
-            found.append(
-                f"nothing will be learnt: dqn.learning_starts = {o.dqn.learning_starts} and dqn.train_every_steps = "
-                f"{o.dqn.train_every_steps} leave no update in run.steps = {o.run.steps}."
-            )
-        return found
+        return warnings(self)
 
     def load(self, checkpoint: Path, manifest: Mapping[str, Any]) -> list[str]:
         """Go on from a checkpoint.
@@ -251,20 +242,7 @@ class DqnTrainer:
 
     def describe(self) -> dict[str, str]:
         """What is about to run, as label -> text."""
-        o, net = self.options, self.learner.net
-        size = replay_bytes(o.replay.capacity, self.spec.observation, o.dqn.n_step)
-        precision = str(self.precision.dtype or "float32").removeprefix("torch.")
-        total = o.env.num_envs * self.world.size
-        return {
-            "environment": f"{o.env.id}, {total} in parallel" if total > 1 else o.env.id,
-            "network": f"{o.net.core} {'-'.join(map(str, o.net.hidden)) or 'linear'}, {num_parameters(net)} parameters",
-            "replay": f"{o.replay.capacity} transitions, {size / 2**20:.1f} MiB when full"
-            + (", observations on the GPU too" if self.memory is not self.replay else ""),
-            "updates": f"{self.total_updates(o.run.steps)} in {o.run.steps} environment steps",
-            **self.world.describe(),
-            "gradients": "closed form" if self.learner.closed_form else "autograd" + self.learner.how_recorded,
-            "device": f"{self.device.type}, {precision}, {o.engine.threads} thread{'s' * (o.engine.threads > 1)}",
-        }
+        return describe(self)
 
     def close(self) -> None:
         """Close the environments."""
