@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rlseq.envs.make import MakeEnv, import_modules, split_id
 from rlseq.errors import UsageError, did_you_mean, require
 from rlseq.evaluation import evaluate, no_environment
-from rlseq.events import Callback
+from rlseq.events import Callback, Event
 from rlseq.locate import locate
 from rlseq.playing import play
 from rlseq.resolve import TREES
@@ -93,7 +93,12 @@ def train(
     from rlseq.training import run_training
 
     request = Request(algorithm, env, recipe, values or {}, imports, resume, init_from, everyday, source)
-    with joined() as world:
+
+    def tell(message: str) -> None:
+        for callback in callbacks:
+            callback(Event("warning", 0, 0, {"message": message}, lambda: None))
+
+    with joined(tell) as world:
         run, summary = run_training(request, callbacks, world)
     return TrainingResult(run.path, summary)
 

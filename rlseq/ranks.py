@@ -18,14 +18,20 @@ class Place(NamedTuple):
 
 
 def place_here() -> Place | None:
-    """From RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; None without them. Set by hand, the last two may be
-    missing: then all processes are on this machine.
+    """From RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; None without the first two. Set by hand, the last two may
+    be missing: then all processes are on this machine.
 
     Raises:
         UsageError: a variable is missing, no number, or out of range.
     """
-    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+    if "RANK" not in os.environ and os.environ.get("WORLD_SIZE", "1") == "1":
         return None
+    for name, other in (("RANK", "WORLD_SIZE"), ("WORLD_SIZE", "RANK")):
+        if name not in os.environ:
+            raise UsageError(
+                f"{other} = {os.environ[other]} is set, {name} is not: start with torchrun or --nproc, which set both, "
+                f"or unset {other} to train with one process."
+            )
     rank, size = _number("RANK"), _number("WORLD_SIZE")
     local_rank, local_size = _number("LOCAL_RANK", rank), _number("LOCAL_WORLD_SIZE", size)
     if not (0 <= rank < size and 0 <= local_rank < local_size):
@@ -39,8 +45,10 @@ def place_here() -> Place | None:
                 f"RANK = {rank} and WORLD_SIZE = {size} are set, {name} is not: start with torchrun or --nproc, which "
                 "set them all, or unset RANK to train with one process."
             )
-    if size > 1:
-        _number("MASTER_PORT")
+    if size > 1 and not 0 < _number("MASTER_PORT") < 2**16:
+        raise UsageError(
+            f"MASTER_PORT = {os.environ['MASTER_PORT']}: ports go from 1 to 65535. torchrun finds a free one."
+        )
     return Place(rank, size, local_rank, local_size)
 
 

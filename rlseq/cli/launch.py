@@ -11,51 +11,26 @@ import contextlib
 import dataclasses
 import logging
 import os
-import shlex
 import signal
 import sys
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from rlseq.cli.blame import Launch, failed, stopped, without
 from rlseq.cli.output import say
+from rlseq.cli.stopping import Stopping
 from rlseq.cli.worker import LAUNCHER, REPORT, read_report
-from rlseq.errors import Elsewhere, Interrupted, RlseqError, UsageError, require
+from rlseq.errors import RlseqError, UsageError, require
 
 MOST_PROCESSES = 1024
 # Between a signal and the kill that follows it: an update and a checkpoint come first. A second Ctrl-C does not wait.
 PATIENCE_SECONDS = 3600
+AGENT_SECONDS = 20.0  # it gives the others 30 to end when one has failed, and then kills them
 WORKER = (sys.executable, "-m", "rlseq")
-SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")  # that the agent passes on to the workers
-
-
-class ProcessFailed(RlseqError):
-    """A process of a training failed.
-
-    Args:
-        message: what happened to it.
-        exit_code: its own, or 128 + the signal that killed it.
-    """
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-
-
-class Launch(NamedTuple):
-    """What is started: the words of the command line without those that say how, and how."""
-
-    words: tuple[str, ...]
-    nproc: int
-    max_restarts: int = 0
-
-    def of_seed(self, seed: int, name: str | None) -> Launch:
-        """The same for one of the `--seeds`; flags come right after `train ALGORITHM`."""
-        words = without(self.words, ("--seeds", "--name"))
-        flags = ("--seed", str(seed), *(() if name is None else ("--name", name)))
-        return self._replace(words=(*words[:2], *flags, *words[2:]))
+SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP")  # that the agent passes on to the workers, which save
 
 
 def plan_launch(words: Sequence[str], nproc: int | None, max_restarts: int | None) -> Launch | None:
@@ -83,20 +58,6 @@ def plan_launch(words: Sequence[str], nproc: int | None, max_restarts: int | Non
     return Launch(without(words, ("--nproc", "--max-restarts")), nproc, max_restarts or 0)
 
 
-def without(words: Sequence[str], flags: Sequence[str]) -> tuple[str, ...]:
-    """A command line without some flags and their values, `--flag value` and `--flag=value` alike."""
-    kept: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        if word == "--":  # what follows are no flags
-            return (*kept, word, *rest)
-        if word in flags:
-            next(rest, None)
-        elif word.partition("=")[0] not in flags:
-            kept.append(word)
-    return tuple(kept)
-
-
 def run(launch: Launch, worker: Sequence[str] = WORKER) -> dict[str, Any]:
     """Start the processes, wait for all of them, restart them where that was asked for.
 
@@ -113,22 +74,24 @@ def run(launch: Launch, worker: Sequence[str] = WORKER) -> dict[str, Any]:
         MissingExtra: torch is not installed.
     """
     require("torch", "training")
-    with tempfile.TemporaryDirectory(prefix="rlseq-") as folder, _agent() as failures:
-        from torch.distributed.elastic.multiprocessing import SignalException
-        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-        from torch.distributed.launcher.api import elastic_launch
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import elastic_launch
 
-        attempts = Attempts(Path(folder), launch, failures)
+    with tempfile.TemporaryDirectory(prefix="rlseq-") as folder:
+        attempts = Attempts(Path(folder), launch)
         # The agent puts a value in the place of ${local_rank}; what was typed must arrive as it was typed.
         words = [word.replace("$", "$$") for word in (*worker[1:], *launch.words)]
         try:
-            elastic_launch(_config(launch, attempts), worker[0])(*words)
+            with _agent(attempts):
+                elastic_launch(_config(launch, attempts), worker[0])(*words)
         except ChildFailedError as error:
             codes = {number: failure.exitcode for number, failure in error.failures.items()}
-            raise _failed(codes, attempts.reports(), launch, attempts.reports().get(0, {}).get("run")) from None
+            times = [failure.timestamp for failure in error.failures.values()]
+            raise attempts.failed(codes, waited=max(times) - min(times) > AGENT_SECONDS) from None
         except SignalException as error:
             if "summary" not in attempts.reports().get(0, {}):
-                raise _stopped(attempts.reports(), launch, error.sigval) from None
+                raise stopped(attempts.reports(), launch, error.sigval) from None
         return dict(attempts.reports()[0]["summary"])
 
 
@@ -138,12 +101,24 @@ class Attempts:
     Args:
         folder: for the reports.
         launch: what is started.
-        failures: `(exit code, process)` of each failure that the agent has seen.
+
+    Attributes:
+        failures: `(exit code, process)` of each failure that the agent has seen before it ended the others.
     """
 
-    def __init__(self, folder: Path, launch: Launch, failures: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, folder: Path, launch: Launch) -> None:
         self.folder = folder
-        self._launch, self._failures, self._attempt = launch, failures, 0
+        self.failures: list[tuple[int, int]] = []
+        self._launch, self._attempt = launch, 0
+
+    def pids(self) -> list[int]:
+        """Of the workers that have begun."""
+        return [int(report["pid"]) for report in self.reports().values() if "pid" in report]
+
+    def failed(self, codes: Mapping[int, int], *, waited: bool) -> RlseqError:
+        """How the last attempt ended."""
+        reports = self.reports()
+        return failed(codes, reports, self._launch, reports.get(0, {}).get("run"), waited)
 
     def reports(self) -> dict[int, dict[str, Any]]:
         """Of the newest attempt: process -> what it handed over."""
@@ -171,73 +146,13 @@ class Attempts:
     def _lost(self) -> RlseqError:
         """How the newest attempt ended; raised if a restart cannot help."""
         reports = self.reports()
-        codes = {process: code for code, process in self._failures[-1:]}
+        codes = {process: code for code, process in self.failures[-1:]}
         codes |= {process: report["exit_code"] for process, report in reports.items() if "exit_code" in report}
-        error = _failed(codes, reports, self._launch)
+        error = failed(codes, reports, self._launch)
         stopped = len(reports) == self._launch.nproc and {r.get("kind") for r in reports.values()} == {"Interrupted"}
         if stopped or error.exit_code == UsageError.exit_code:
             raise error
         return error
-
-
-def _failed(
-    codes: Mapping[int, int], reports: Mapping[int, Mapping[str, Any]], launch: Launch, run: str | None = None
-) -> RlseqError:
-    """Of several processes that failed, what happened to the one that the others fell with.
-
-    Args:
-        codes: process -> exit code, below 0 of a signal, in the order in which the agent saw them.
-        reports: what they handed over.
-        launch: what was started.
-        run: to go on with, if that is to be said.
-    """
-
-    def consequence(process: int) -> int:
-        kind = reports.get(process, {}).get("kind")
-        if kind is None:
-            return 3 if codes[process] == -signal.SIGTERM else 0  # with SIGTERM the agent ends the rest
-        return {"Interrupted": 1, Elsewhere.__name__: 2}.get(kind, 0)
-
-    if not codes:
-        return ProcessFailed("a process failed; what it said stands above.", 1)
-    process = min(codes, key=consequence)
-    code, report = codes[process], reports.get(process, {})
-    who = f"process {process} of {launch.nproc} (counted from 0)"
-    if "error" in report:
-        if report["kind"] == "Interrupted":
-            return _interrupted(report["error"], launch, int(report["exit_code"]) - 128)
-        everybodys = process == 0 or code == UsageError.exit_code  # all were given the same words
-        return ProcessFailed(report["error"] if everybodys else f"process {process}: {report['error']}", code)
-    words = shlex.join(("rlseq", *launch.words[:2], "--resume", run or ""))
-    again = f" Go on from the last checkpoint with:\n  {words} --nproc {launch.nproc}" if run else ""
-    if code >= 0:
-        return ProcessFailed(f"{who} left with exit code {code}; what it said stands above.{again}", code)
-    name = _signal_name(-code)
-    hint = " Where nobody did that, the system did, for want of memory." if name == "SIGKILL" else ""
-    return ProcessFailed(f"{who} was killed by {name}.{hint}{again}", 128 - code)
-
-
-def _stopped(reports: Mapping[int, Mapping[str, Any]], launch: Launch, signum: int) -> RlseqError:
-    """What comes of a signal to the launcher, which all processes were told of."""
-    codes = {process: int(reports[process]["exit_code"]) for process in sorted(reports) if "error" in reports[process]}
-    if not codes:
-        return Interrupted(f"stopped by {_signal_name(signum)} before there was anything to save.", signum)
-    if all(reports[process]["kind"] == Elsewhere.__name__ for process in codes):
-        return Interrupted(f"stopped by {_signal_name(signum)}. {_failed(codes, reports, launch)}", signum)
-    return _failed(codes, reports, launch)
-
-
-def _interrupted(message: str, launch: Launch, signum: int) -> Interrupted:
-    """With the command to go on in as many processes."""
-    again = f" --nproc {launch.nproc}" if "--resume " in message.rpartition("\n")[2] else ""
-    return Interrupted(message + again, signum)
-
-
-def _signal_name(signum: int) -> str:
-    try:
-        return signal.Signals(signum).name
-    except ValueError:
-        return f"signal {signum}"
 
 
 def _config(launch: Launch, attempts: Attempts) -> Any:
@@ -276,25 +191,31 @@ def _is_handled(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def _agent() -> Iterator[list[tuple[int, int]]]:
-    """While the agent runs: its log is not shown, but gives `(exit code, process)` of each failure; the signal handlers
-    that it sets are taken back."""
-    failures: list[tuple[int, int]] = []
+def _agent(attempts: Attempts) -> Iterator[None]:
+    """While the agent runs: its log is not shown, but tells of failures; its handling of signals, and the handlers that
+    it sets, are taken back."""
 
     class Failures(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if str(record.msg).startswith("failed (exitcode: %s) local_rank: %s") and isinstance(record.args, tuple):
-                failures.append((int(str(record.args[0])), int(str(record.args[1]))))
+                attempts.failures.append((int(str(record.args[0])), int(str(record.args[1]))))
 
     import torch.distributed  # which gives its log a handler of its own
+    from torch.distributed.elastic.multiprocessing import SignalException, api
+
+    def stop(signum: signal.Signals) -> Exception:
+        return SignalException(f"signal {signum}", signum)
 
     log = logging.getLogger(torch.distributed.__name__)
     log_before = log.handlers, log.propagate
     log.handlers, log.propagate = [Failures()], False
     before = {number: signal.getsignal(number) for name in SIGNALS if (number := getattr(signal, name, None))}
+    handler = api._terminate_process_handler  # a private name, tried with torch 2.13
+    api._terminate_process_handler = Stopping(attempts.pids, stop).handle
     try:
-        yield failures
+        yield
     finally:
+        api._terminate_process_handler = handler
         for number, was in before.items():
             signal.signal(number, was)
         log.handlers, log.propagate = log_before

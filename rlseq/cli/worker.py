@@ -33,8 +33,8 @@ def hand_over(report: Mapping[str, Any]) -> bool:
     """Leave the launcher what this process ends with.
 
     Args:
-        report: `{"summary": ...}`, or `{"error": ..., "exit_code": ..., "kind": ...}`; before that `{"run": ...}`,
-            which stays.
+        report: `{"summary": ...}`, or `{"error": ..., "exit_code": ..., "kind": ...}`; before that `{"pid": ...}` and
+            `{"run": ...}`, which stay.
 
     Returns:
         Whether there is a launcher, which then tells it; else that is left to the caller.
@@ -44,7 +44,8 @@ def hand_over(report: Mapping[str, Any]) -> bool:
         return False
     path = Path(name)
     before = read_report(path) if path.exists() else {}
-    path.write_text(json.dumps({**before, **report}), encoding="utf-8")
+    if "error" not in before:  # the first one counts: a second Ctrl-C may come while it is being told
+        path.write_text(json.dumps({**before, **report}), encoding="utf-8")
     return True
 
 
@@ -67,12 +68,13 @@ def callbacks() -> list[Callback]:
 
 
 def follow_launcher() -> None:
-    """Stop this worker when its launcher dies without a word: as after a SIGTERM, it saves before.
+    """Tell the launcher which process this is, and stop when it dies without a word: as after a SIGTERM, after saving.
 
     Linux' own signal for that, of prctl(2), comes once for each thread of the launcher, and a second one would stop the
     worker at once.
     """
     if LAUNCHER in os.environ and not _orphan():
+        hand_over({"pid": os.getpid()})
         threading.Thread(target=_watch_launcher, daemon=True).start()
 
 

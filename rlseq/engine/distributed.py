@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
-import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -21,14 +20,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rlseq.engine.attempt_store import attempt_store, uses_agent_store
 from rlseq.engine.config import EngineOptions
+from rlseq.engine.meeting import Tell, meet, reason_of
 from rlseq.errors import Elsewhere, PeerLost, RlseqError, UsageError
 from rlseq.ranks import Place, place_here
 
 T = TypeVar("T")
 ONE = Place()
-JOIN_SECONDS = 600.0  # to find each other; options are not read yet
 
 
 class World:
@@ -212,9 +210,12 @@ def _as_bytes(array: np.ndarray) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def joined() -> Iterator[World]:
+def joined(tell: Tell = lambda message: None) -> Iterator[World]:
     """The processes that the environment variables of torchrun describe (RANK, WORLD_SIZE ...), or a group that was
     made before; without either this process is alone.
+
+    Args:
+        tell: takes what is worth a message while the others are waited for.
 
     Raises:
         UsageError: some variables are missing or no numbers.
@@ -229,7 +230,7 @@ def joined() -> Iterator[World]:
     if place is None or place.size == 1:
         yield World(place or ONE)
         return
-    _join(place)
+    meet(place, tell)
     world = World(place, dist.group.WORLD)
     try:
         with watching():
@@ -244,33 +245,6 @@ def _place_in_group(place: Place | None) -> Place:
     return Place(rank, size, *((place.local_rank, place.local_size) if place else (rank, size)))
 
 
-def _join(place: Place) -> None:
-    where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-    try:
-        _meet(place, timedelta(seconds=JOIN_SECONDS))
-    except (RuntimeError, ValueError) as error:  # torch's own DistNetworkError, DistStoreError are RuntimeErrors
-        reason = str(error).strip().partition("\n")[0]
-        taken = "EADDRINUSE" in str(error) or "address already in use" in str(error)
-        fix = (
-            "That port is in use: set MASTER_PORT (torchrun --master-port) to a free one, or let rlseq find one with "
-            "--nproc."
-            if taken
-            else f"Start all {place.size} processes, and let them reach that address."
-        )
-        raise RlseqError(
-            f"process {place.rank} of {place.size} could not meet the others at {where}: {reason}. {fix}"
-        ) from None
-
-
-def _meet(place: Place, wait: timedelta) -> None:
-    if not uses_agent_store():
-        dist.init_process_group("gloo", timeout=wait)
-        return
-    agent = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=wait)
-    store = attempt_store(agent, place, wait.total_seconds())
-    dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size, timeout=wait)
-
-
 @contextlib.contextmanager
 def watching() -> Iterator[None]:
     """Turn what torch raises when a process has gone into an error for people.
@@ -283,10 +257,9 @@ def watching() -> Iterator[None]:
     except RuntimeError as error:
         if isinstance(error, RlseqError) or not _of_a_peer(error):
             raise
-        reason = str(error).strip().partition("\n")[0]
         raise PeerLost(
             "another process of this training has ended or no longer answers, so this one ends too; what was saved "
-            f"last is untouched ({reason})."
+            f"last is untouched ({reason_of(error)})."
         ) from error
 
 

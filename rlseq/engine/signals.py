@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: finish the update, save, say how to go on."""
+"""Ctrl-C, SIGTERM, and a terminal that is closed: finish the update, save, say how to go on."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import threading
 from types import FrameType
 from typing import Any
 
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # the last one is not everywhere
+
 
 class SignalReceived(KeyboardInterrupt):
-    """SIGINT or SIGTERM, where it must act at once."""
+    """One of these signals, where it must act at once."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -17,7 +19,8 @@ class SignalReceived(KeyboardInterrupt):
 
 
 class StopSignals:
-    """While active, a first SIGINT or SIGTERM only sets `received`; a second one raises `SignalReceived`.
+    """While active, a first signal only sets `received`; a second one raises `SignalReceived`. One that is ignored, as
+    SIGHUP under `nohup`, stays so.
 
     Args:
         at_once: the first one raises too.
@@ -32,8 +35,9 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
-            for signum in (signal.SIGINT, signal.SIGTERM):
-                self._before[signum] = signal.signal(signum, self._handle)
+            for signum in (getattr(signal, name) for name in NAMES if hasattr(signal, name)):
+                if signal.getsignal(signum) is not signal.SIG_IGN:
+                    self._before[signum] = signal.signal(signum, self._handle)
         return self
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from rlseq import pipeline, runs
-from rlseq.cli import launch
-from rlseq.cli.launch import Launch, ProcessFailed, plan_launch, without
+from rlseq.cli import blame, launch
+from rlseq.cli.blame import Launch, ProcessFailed, without
+from rlseq.cli.launch import plan_launch
 from rlseq.errors import Elsewhere, Interrupted, PeerLost, RlseqError
 from tests.cli.conftest import Cli, failed, only_json
 from tests.shared_trainings import on_two
@@ -166,7 +167,11 @@ def test_the_summary_is_that_of_process_0(toy: list[str], place: Path, capfd: py
     ("plan", "code", "message"),
     [
         ("0=else,1=kill", 137, "process 1 of 2 (counted from 0) was killed by SIGKILL. Where nobody did that"),
-        ("0=ok,1=7", 7, "process 1 of 2 (counted from 0) left with exit code 7; what it said stands above."),
+        (
+            "0=ok,1=7",
+            7,
+            "process 1 of 2 (counted from 0) left with exit code 7; what it said, if anything, stands above.",
+        ),
     ],
 )
 def test_a_failure_is_for_the_launcher_to_tell(
@@ -203,28 +208,44 @@ def report(error: str, code: int = 1, kind: str = "Error") -> dict[str, Any]:
     ],
 )
 def test_who_is_to_blame(codes: dict[int, int], reports: dict[int, dict[str, Any]], code: int, message: str) -> None:
-    error = launch._failed(codes, reports, Launch((), 2))
+    error = blame.failed(codes, reports, Launch((), 2))
     assert (error.exit_code, str(error)[: len(message)]) == (code, message)
 
 
 def test_what_was_killed_can_be_gone_on_with() -> None:
     start = Launch(("train", "seq", "--data", "x"), 2)
-    error = launch._failed({1: -9}, {}, start, "runs/a b")
+    error = blame.failed({1: -9}, {}, start, "runs/a b")
     assert str(error).endswith("Go on from the last checkpoint with:\n  rlseq train seq --resume 'runs/a b' --nproc 2")
-    told = launch._failed({0: 1}, {0: report("it failed")}, start, "runs/a")
+    told = blame.failed({0: 1}, {0: report("it failed")}, start, "runs/a")
     assert str(told) == "it failed"  # a failure that explains itself also says what to do
+
+
+def test_who_does_not_answer_is_named() -> None:
+    """Not as killed by somebody: the agent did that, after it had waited."""
+    lost = {0: report("another process has ended", kind="Elsewhere")}
+    told = str(blame.failed({0: 1, 1: -9}, lost, Launch(("train", "seq"), 2), "runs/a", waited=True))
+    assert told.startswith("process 1 of 2 (counted from 0) did not answer the others for engine.wait_seconds")
+    assert told.endswith("rlseq train seq --resume runs/a --nproc 2")
+    error = blame.failed({0: 1, 1: -9}, lost, Launch((), 2), None, waited=False)
+    assert "was killed by SIGKILL" in str(error)
+
+
+def test_stopped_without_a_word_but_with_a_run() -> None:
+    error = blame.stopped({0: {"run": "runs/a", "pid": 1}}, Launch(("train", "dqn", "X"), 3), 1)
+    assert str(error).startswith("stopped by SIGHUP; the training is saved up to its last checkpoint")
+    assert str(error).endswith("rlseq train dqn --resume runs/a --nproc 3")
 
 
 def test_stopped() -> None:
     two = Launch((), 2)
     both = {k: report("saved.\n  rlseq train dqn --resume runs/x", 130, "Interrupted") for k in (0, 1)}
-    error = launch._stopped(both, two, 2)
+    error = blame.stopped(both, two, 2)
     assert (str(error), error.exit_code) == ("saved.\n  rlseq train dqn --resume runs/x --nproc 2", 130)
-    error = launch._stopped({}, two, 15)
+    error = blame.stopped({}, two, 15)
     assert (str(error), error.exit_code) == ("stopped by SIGTERM before there was anything to save.", 143)
-    error = launch._stopped({0: report("lost", kind="Elsewhere")}, two, 15)
+    error = blame.stopped({0: report("lost", kind="Elsewhere")}, two, 15)
     assert (str(error), error.exit_code) == ("stopped by SIGTERM. lost", 143)
-    error = launch._stopped({0: both[0], 1: report("the disk is full")}, two, 15)
+    error = blame.stopped({0: both[0], 1: report("the disk is full")}, two, 15)
     assert (str(error), error.exit_code) == ("process 1: the disk is full", 1)
 
 
@@ -273,8 +294,8 @@ def test_signals_that_are_ignored_stay_ignored(toy: list[str], place: Path) -> N
     """As `nohup` and a shell's `&` ask for."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        handled = launch._config(Launch((), 1), launch.Attempts(place, Launch((), 1), [])).signals_to_handle
-        assert handled == "SIGTERM,SIGINT,SIGQUIT"
+        handled = launch._config(Launch((), 1), launch.Attempts(place, Launch((), 1))).signals_to_handle
+        assert handled == "SIGTERM,SIGINT"
         launch.run(Launch(("ok",), 1), toy)
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
@@ -285,9 +306,9 @@ def test_signals_that_are_ignored_stay_ignored(toy: list[str], place: Path) -> N
 
 LAUNCHER = """
 import sys
-from rlseq.cli import launch, train, main
+from rlseq.cli import blame, launch, train, main
 launch.run.__defaults__ = ([sys.executable, "toy.py"],)
-train.plan_launch = lambda words, nproc, restarts: launch.Launch((words[2],), nproc, restarts or 0)
+train.plan_launch = lambda words, nproc, restarts: blame.Launch((words[2],), nproc, restarts or 0)
 sys.argv[0] = "rlseq"
 main.main()
 """

@@ -50,3 +50,10 @@ def test_wrong_variables_are_for_the_training_to_refuse(monkeypatch: pytest.Monk
     monkeypatch.setenv("RANK", "one")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert worker.rank() == 0
+
+
+def test_the_first_error_counts(file: Path) -> None:
+    """A second Ctrl-C, while the first one is being told, says less."""
+    worker.hand_over({"error": "all is saved", "exit_code": 130, "kind": "Interrupted"})
+    worker.hand_over({"error": "stopped by Ctrl-C.", "exit_code": 130, "kind": "Interrupted"})
+    assert worker.read_report(file)["error"] == "all is saved"

@@ -242,3 +242,19 @@ def test_a_callback_that_stops_on_a_checkpoint_is_known_to_it(tmp_path: Path, st
     numbers = session_numbers(checkpoints.read_manifest(last), str(last))
     assert (numbers.stopped, numbers.evaluated_at) == ("a callback asked to stop", step)
     assert numbers.best == session.best
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there is no SIGHUP here")
+def test_a_closed_terminal_is_a_signal_too_unless_it_is_ignored() -> None:
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        with StopSignals() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.received == signal.SIGHUP
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+        with StopSignals() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.received is None
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
-from rlseq.engine.attempt_store import attempt_store, uses_agent_store
+from rlseq.engine.meeting import attempt_store, reason_of, uses_agent_store
 from rlseq.ranks import Place
 
 SIZE = 3
@@ -47,7 +47,7 @@ def test_one_that_does_not_come_is_named(agent: dist.TCPStore) -> None:
     attempt(agent, 0, 0)  # has left words of all of them
     with pytest.raises(RuntimeError, match="process 1 did not come"):
         attempt_store(agent, Place(0, SIZE, 0, SIZE), 0.1)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="process 0 did not come"):
         attempt_store(agent, Place(2, SIZE, 2, SIZE), 0.1)
 
 
@@ -58,3 +58,17 @@ def test_whose_store_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not uses_agent_store()
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     assert uses_agent_store()
+
+
+def test_who_is_waited_for_is_said_once(agent: dist.TCPStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlseq.engine.meeting.NOTE_SECONDS", 0.05)
+    named: list[int] = []
+    with pytest.raises(RuntimeError, match="process 1 did not come"):
+        attempt_store(agent, Place(0, SIZE, 0, SIZE), 0.3, named.append)
+    assert named == [1]
+
+
+def test_a_reason_is_one_sentence_without_torchs_source() -> None:
+    said = "[/a/b/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:32180. This is typical. GLHF!"
+    assert reason_of(RuntimeError(said)) == "Connection closed by peer [127.0.0.1]:32180"
+    assert reason_of(RuntimeError("one line.\nand another")) == "one line"
