@@ -6,6 +6,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rlseq.seq.config import SeqOptions
+from rlseq.seq.tasks.addition import addition
+from rlseq.seq.tasks.copying import copying
+from rlseq.seq.tasks.induction import induction
+from rlseq.seq.tasks.recall import recall
+from rlseq.seq.tasks.reversing import reversing
+from rlseq.seq.tasks.selective_copy import selective_copy
+from rlseq.seq.tasks.sorting import sorting
 from rlseq.seq.tasks.task import Task
 from rlseq.seq.tasks.text import TextTask
 from rlseq.sequence import Kind
@@ -25,6 +32,15 @@ class Entry(NamedTuple):
     about: str
 
 
+ANSWERS: tuple[Kind, ...] = ("tokens", "translate")
+
 TASKS: dict[str, Entry] = {
     "text": Entry(lambda options, _: TextTask(options), ("tokens",), "predict the next character, or byte, of a text"),
+    "copy": Entry(copying, ANSWERS, "write the question again"),
+    "reverse": Entry(reversing, ANSWERS, "write the question from its end to its beginning"),
+    "sort": Entry(sorting, ANSWERS, "write the question's symbols in their order"),
+    "addition": Entry(addition, ANSWERS, "add two numbers of as many digits, the sum's last digit first"),
+    "selective-copy": Entry(selective_copy, ANSWERS, "write the symbols again that stand among blanks"),
+    "induction": Entry(induction, ANSWERS, "write the symbol that stood behind the mark"),
+    "recall": Entry(recall, ANSWERS, "write the values of keys, which stood in pairs before"),
 }
