@@ -8,9 +8,10 @@ import torch
 from rlseq.nets.config import SequenceNetOptions
 from rlseq.nets.network import seeded
 from rlseq.nets.sequence import SequenceNetwork
-from rlseq.sequence import SequenceSpec, Tokenizer
+from rlseq.sequence import SequenceSpec, Signature, Tokenizer
 
 LETTERS = "abcdefghijk"
+SIGNATURE = Signature(vocabulary=len(LETTERS), tokenizer=Tokenizer(unit="char", characters=LETTERS))
 CORES = ("gpt", "lstm", "gru")
 CONTEXT, WINDOW = 16, 12
 SEEDS = {"gpt": 2, "lstm": 0, "gru": 1}  # weights that write more than two letters
@@ -35,10 +36,9 @@ def spec_of(net: SequenceNetwork, core: str) -> SequenceSpec:
         rlseq_version="test",
         task="text",
         model=core,
-        vocabulary=len(LETTERS),
+        signature=SIGNATURE,
         context=CONTEXT,
         window=net.window,
-        tokenizer=Tokenizer(unit="char", characters=LETTERS),
         state=net.state_leaves,
         lineage=({"step": "train", "data_sha256": "0" * 64},),
         scores={"loss": 1.25},

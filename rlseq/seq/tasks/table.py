@@ -18,11 +18,13 @@ class Entry(NamedTuple):
         make: of the options, for one of its kinds.
         kinds: what it can be for a model.
         about: one line.
+        core: the network that it is learnt with if none is named; its recipe is then taken. None: the defaults are.
     """
 
     make: Callable[[SeqOptions, Kind], Task]
     kinds: tuple[Kind, ...]
     about: str
+    core: str | None = None
 
 
 TASKS: dict[str, Entry] = {
