@@ -72,6 +72,49 @@ class Tokenizer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return lambda token: decoder.decode(bytes([token]))
 
 
+Kind = Literal["tokens", "translate", "classify", "forecast"]
+
+
+class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a model reads and answers.
+
+    Attributes:
+        kind: of task.
+        vocabulary: tokens, translate: number of different tokens.
+        tokenizer: text as those tokens.
+        start: translate: the token that an answer's inputs begin with; tokens: the one between question and answer.
+        end: token that ends an answer.
+        features: classify, forecast: columns read, in their order.
+        shift, scale: one a feature: the graph computes (x - shift) / scale itself.
+        classes: classify.
+        target: forecast: index of the feature that is forecast.
+        horizon: forecast: values ahead.
+        quantiles: forecast with the quantile loss; () is one number a step.
+    """
+
+    kind: Kind = "tokens"
+    vocabulary: int = 0
+    tokenizer: Tokenizer | None = None
+    start: int | None = None
+    end: int | None = None
+    features: tuple[str, ...] = ()
+    shift: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+    classes: tuple[str, ...] = ()
+    target: int = 0
+    horizon: int = 0
+    quantiles: tuple[float, ...] = ()
+
+    @property
+    def num_outputs(self) -> int:
+        """Numbers answered at a place."""
+        if self.kind == "classify":
+            return len(self.classes)
+        if self.kind == "forecast":
+            return self.horizon * max(1, len(self.quantiles))
+        return self.vocabulary
+
+
 class SequenceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One array of the state: the graph takes it as `name` and gives its successor as `output`; it starts as zeros.
 

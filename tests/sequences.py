@@ -8,7 +8,7 @@ import torch
 from rlseq.nets.config import SequenceNetOptions
 from rlseq.nets.network import seeded
 from rlseq.nets.sequence import SequenceNetwork
-from rlseq.sequence import SequenceSpec, Tokenizer
+from rlseq.sequence import SequenceSpec, Signature, Tokenizer
 
 LETTERS = "abcdefghijk"
 CORES = ("gpt", "lstm", "gru")
@@ -21,7 +21,7 @@ def small_network(core: str) -> SequenceNetwork:
     """Two layers, 32 wide, with dropout, so that a forgotten `eval()` shows; a gpt sees less than its context."""
     heads, window = (4, WINDOW) if core == "gpt" else (None, None)
     options = SequenceNetOptions(core=core, layers=2, heads=heads, width=32, window=window, dropout=0.2)
-    net = seeded(SEEDS[core], lambda: SequenceNetwork(len(LETTERS), options, CONTEXT))
+    net = seeded(SEEDS[core], lambda: SequenceNetwork(Signature(vocabulary=len(LETTERS)), options, CONTEXT))
     assert isinstance(net, SequenceNetwork)
     with torch.no_grad():
         for parameter in net.parameters():

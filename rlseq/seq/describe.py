@@ -13,6 +13,7 @@ from rlseq.nets.network import num_parameters
 from rlseq.nets.sizes import dimensions, training_bytes
 from rlseq.replay.device import upload
 from rlseq.seq.trial import time_precisions
+from rlseq.sequence import Signature
 
 if TYPE_CHECKING:
     from rlseq.seq.train import SeqTrainer
@@ -23,7 +24,7 @@ def describe(trainer: SeqTrainer) -> dict[str, str]:
     o, d, task, world = trainer.options, dimensions(trainer.options.net), trainer.task, trainer.world
     heads = f", {d.heads} heads" if o.net.core == "gpt" else ""
     shape = f"{d.layers} layer{'s' * (d.layers > 1)}, {d.width} wide{heads}"
-    memory = training_bytes(o.net, task.vocabulary, o.seq.context, rows_at_once(trainer))
+    memory = training_bytes(o.net, Signature(vocabulary=task.vocabulary), o.seq.context, rows_at_once(trainer))
     return {
         "task": f"{task.name}: {task.description}",
         "network": f"{o.net.core}, {shape}, {num_parameters(trainer.net)} parameters",

@@ -14,6 +14,7 @@ from rlseq.engine.distributed import ALONE, World
 from rlseq.envs.seeding import WEIGHTS, derived_seed
 from rlseq.errors import RlseqError, UsageError
 from rlseq.memory import check_memory
+from rlseq.nets.build import sequence_network
 from rlseq.nets.network import NetInput, seeded
 from rlseq.nets.sequence import SequenceNetwork
 from rlseq.nets.sizes import training_bytes
@@ -23,7 +24,7 @@ from rlseq.player.sampling import Sampling
 from rlseq.seq.config import SeqTraining
 from rlseq.seq.losses import elementwise, masked_mean
 from rlseq.seq.tasks.task import Task
-from rlseq.sequence import SequenceSpec
+from rlseq.sequence import SequenceSpec, Signature
 from rlseq.version import __version__
 
 SAMPLES = 101  # the random stream of samples
@@ -33,13 +34,12 @@ EVALUATION_TOKENS = 16_384  # at once
 def build_network(options: SeqTraining, task: Task) -> SequenceNetwork:
     """The network of a run, with the initial weights of its seed, on the CPU."""
     seq = options.seq
-    size = training_bytes(options.net, task.vocabulary, seq.context, seq.batch_size // options.optim.accumulate or 1)
+    signature = Signature(vocabulary=task.vocabulary, tokenizer=task.tokenizer)
+    size = training_bytes(options.net, signature, seq.context, seq.batch_size // options.optim.accumulate or 1)
     check_memory(size, "training this network", "make net.size, seq.batch_size or seq.context smaller")
     return cast(
         SequenceNetwork,
-        seeded(
-            derived_seed(WEIGHTS, options.run.seed), lambda: SequenceNetwork(task.vocabulary, options.net, seq.context)
-        ),
+        seeded(derived_seed(WEIGHTS, options.run.seed), lambda: sequence_network(signature, options.net, seq.context)),
     )
 
 
