@@ -23,7 +23,7 @@ from rlseq.seq.batch import TokenBatch
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from rlseq.nets.sequence import SequenceNetwork
+    from rlseq.nets.build import Network
     from rlseq.seq.tasks.task import Task
     from rlseq.trained_sequence import SequenceJob
 
@@ -52,8 +52,9 @@ def measure_generation(tell: Tell, repeats: int, data: Path) -> dict[str, dict[s
     job = job_for(data, WRITER)
     tell(f"{WRITER.updates} updates, so that there is something to write")
     net = train_ours(job).trainer.net.eval()
-    assert job.task.tokenizer is not None
-    prompt_T = job.task.tokenizer.encode(job.task.prompt())
+    tokenizer = job.task.signature.tokenizer
+    assert tokenizer is not None
+    prompt_T = tokenizer.encode(job.task.prompt())
     with tempfile.TemporaryDirectory(prefix="rlseq-bench-") as folder:
         path = Path(folder) / "model.onnx"
         export_sequence(net, sequence_spec(net, job.task, job.options), path)
@@ -81,7 +82,7 @@ def generate_cached(player: Any, prompt_T: np.ndarray, num_tokens: int) -> list[
     return list(generate(player, prompt_T, num_tokens, GREEDY, np.random.default_rng(0)))
 
 
-def generate_uncached(net: SequenceNetwork, prompt_T: np.ndarray, num_tokens: int) -> list[int]:
+def generate_uncached(net: Network, prompt_T: np.ndarray, num_tokens: int) -> list[int]:
     """The greedy continuation by a network that remembers nothing: every token reads the whole text before it."""
     import torch
 
@@ -169,7 +170,7 @@ class UnevenTask:
 
     def sample(self, rng: np.random.Generator, batch_size: int, rows: slice = slice(None)) -> TokenBatch[np.ndarray]:
         """A batch of the task, masked."""
-        inputs_BT, targets_BT, _ = self._task.sample(rng, batch_size, rows)
+        inputs_BT, targets_BT, *_ = self._task.sample(rng, batch_size, rows)
         length = inputs_BT.shape[1]
         lengths_B1 = np.arange(1, batch_size + 1)[rows, None] * length // batch_size
         return TokenBatch(inputs_BT, targets_BT, np.arange(length) < lengths_B1)

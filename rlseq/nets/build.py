@@ -11,10 +11,10 @@ from rlseq.nets.sizes import check_core, reads_both_ways
 from rlseq.nets.translation import TranslationNetwork
 from rlseq.sequence import Signature
 
-AnySequenceNetwork = SequenceNetwork | ReadingNetwork | TranslationNetwork
+Network = SequenceNetwork | ReadingNetwork | TranslationNetwork
 
 # core -> network; a recurrent core that reads both ways is a ReadingNetwork
-NETWORKS: dict[str, Callable[[Signature, SequenceNetOptions, int], AnySequenceNetwork]] = {
+NETWORKS: dict[str, Callable[[Signature, SequenceNetOptions, int], Network]] = {
     "gpt": SequenceNetwork,
     "lstm": SequenceNetwork,
     "gru": SequenceNetwork,
@@ -23,7 +23,7 @@ NETWORKS: dict[str, Callable[[Signature, SequenceNetOptions, int], AnySequenceNe
 }
 
 
-def sequence_network(signature: Signature, options: SequenceNetOptions, context: int) -> AnySequenceNetwork:
+def sequence_network(signature: Signature, options: SequenceNetOptions, context: int) -> Network:
     """A network with fresh weights.
 
     Args:

@@ -195,7 +195,7 @@ def training_bytes(options: SequenceNetOptions, signature: Signature, context: i
 
 def kept_numbers(options: SequenceNetOptions, signature: Signature, context: int) -> int:
     """Numbers kept for the backward pass, for each place: counted with hooks on saved tensors, in float32."""
-    layers, heads, width, mlp_width = dimensions(options)
+    layers, _, width, mlp_width = dimensions(options)
     dropped = 1 if options.dropout else 0  # a mask for each dropout
     ends = (2 + dropped) * width + 3 * signature.num_outputs
     if options.core in RECURRENT:
