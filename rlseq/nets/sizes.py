@@ -60,7 +60,8 @@ GATES = {"lstm": 4, "gru": 3}
 
 # What a layer keeps for the backward pass, in widths of the layer.
 RECURRENT_KEPT = {"lstm": 16, "gru": 8}
-BOTH_WAYS_KEPT = {"lstm": 20, "gru": 12}
+BOTH_WAYS_KEPT = {"lstm": 26, "gru": 10}
+ENCODER_KEPT, DECODER_KEPT = 9, 15
 MLP_KEPT = {"gelu": 2, "relu": 1, "relu2": 2, "swiglu": 4}
 
 
@@ -90,6 +91,12 @@ def check_core(options: SequenceNetOptions, kind: Kind) -> None:
             "net.bidirectional = true would show a network the tokens that it is to predict; leave it out for a task "
             "of tokens"
         )
+    width = options.width or 0
+    if reads_both_ways(options, kind) and width % 2:
+        raise UsageError(
+            f"net.width = {width} cannot be shared equally by both directions; set net.width={width + 1}, or "
+            "net.bidirectional=false"
+        )
     if options.tied and kind in ("classify", "forecast"):
         raise UsageError(
             f"net.tied = true means nothing for a task of kind {kind!r}: it reads values, and there is no embedding to "
@@ -107,8 +114,6 @@ def dimensions(options: SequenceNetOptions) -> Dimensions:
     _refuse_what_the_core_lacks(options)
     layers, width = options.layers or named.layers, options.width or named.width
     if options.core in RECURRENT:
-        if options.bidirectional is not False and width % 2:
-            raise UsageError(f"net.width = {width} cannot be shared by two directions; set net.width={width + 1}")
         return Dimensions(layers, 0, width, 0)
     heads = options.heads or named.heads
     if width % heads:
@@ -153,8 +158,9 @@ def _refuse_what_the_core_lacks(options: SequenceNetOptions) -> None:
             )
     for name, value in lacking.items():
         if value is not None and not (name == "checkpoint_activations" and not value):
+            able = "lstm or gru" if name == "bidirectional" else "gpt"
             raise UsageError(
-                f"net.{name} = {value} means nothing for net.core = {core}; leave it out, or set net.core=gpt"
+                f"net.{name} = {value} means nothing for net.core = {core}; leave it out, or set net.core={able}"
             )
 
 
@@ -195,13 +201,20 @@ def training_bytes(options: SequenceNetOptions, signature: Signature, context: i
 
 def kept_numbers(options: SequenceNetOptions, signature: Signature, context: int) -> int:
     """Numbers kept for the backward pass, for each place: counted with hooks on saved tensors, in float32."""
-    layers, _, width, mlp_width = dimensions(options)
+    layers, heads, width, mlp_width = dimensions(options)
     dropped = 1 if options.dropout else 0  # a mask for each dropout
     ends = (2 + dropped) * width + 3 * signature.num_outputs
     if options.core in RECURRENT:
         if reads_both_ways(options, signature.kind):
             return ends + layers * (BOTH_WAYS_KEPT[options.core] + dropped) * width
         return ends + (layers * RECURRENT_KEPT[options.core] + dropped) * width
+    if options.core in TORCH_LAYERS:
+        mlp = (MLP_KEPT[activation(options)] + dropped) * mlp_width
+        attention = dropped * 3 * heads * context  # with dropout its weights are kept, those left, and the mask
+        layer = (ENCODER_KEPT + 2 * dropped) * width + attention + mlp
+        if options.core == "transformer":
+            layer += (DECODER_KEPT + 3 * dropped) * width + 2 * attention + mlp
+        return ends + layers * layer
     block = (10 + 2 * dropped) * width + MLP_KEPT[activation(options)] * mlp_width
     if options.checkpoint_activations:
         return ends + layers * width + block  # one block at a time is computed again
