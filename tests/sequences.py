@@ -13,6 +13,7 @@ from rlseq.sequence import SequenceSpec, Signature, Tokenizer
 LETTERS = "abcdefghijk"
 SIGNATURE = Signature(vocabulary=len(LETTERS), tokenizer=Tokenizer(unit="char", characters=LETTERS))
 CORES = ("gpt", "lstm", "gru")
+SIGNATURE = Signature(vocabulary=len(LETTERS), tokenizer=Tokenizer(unit="char", characters=LETTERS))
 CONTEXT, WINDOW = 16, 12
 SEEDS = {"gpt": 2, "lstm": 0, "gru": 1}  # weights that write more than two letters
 SCALE = 4.0  # of the weights; with 12 a GRU is chaotic, and rounding grows without bound
@@ -22,7 +23,7 @@ def small_network(core: str) -> SequenceNetwork:
     """Two layers, 32 wide, with dropout, so that a forgotten `eval()` shows; a gpt sees less than its context."""
     heads, window = (4, WINDOW) if core == "gpt" else (None, None)
     options = SequenceNetOptions(core=core, layers=2, heads=heads, width=32, window=window, dropout=0.2)
-    net = seeded(SEEDS[core], lambda: SequenceNetwork(len(LETTERS), options, CONTEXT))
+    net = seeded(SEEDS[core], lambda: SequenceNetwork(SIGNATURE, options, CONTEXT))
     assert isinstance(net, SequenceNetwork)
     with torch.no_grad():
         for parameter in net.parameters():
