@@ -135,7 +135,7 @@ def _opened(data: str, delimiter: str | None) -> Iterator[Any]:
                 raise UsageError(f"{where}: {error}. Write it as CSV, with closed quotes.") from None
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{data} is no UTF-8 text (byte 0x{error.object[error.start]:02x}: {error.reason}). Save it as CSV in UTF-8."
+            f"{data} is no UTF-8 text (byte 0x{error.object[error.start]:02x}: {error.reason}): save it as UTF-8."
         ) from None
     except OSError as error:
         raise UsageError(f"cannot read {data}: {error.strerror or error}. Give a file that you may read.") from None
@@ -229,5 +229,7 @@ def _number(cell: str, data: str, line: int, column: str) -> float:
 def _text(cell: str, data: str, line: int, column: str) -> str:
     text = cell.strip()
     if not text:
-        raise UsageError(f"{data}, line {line}, column {column!r}: the cell is empty. Fill it in, or leave the row out.")
+        raise UsageError(
+            f"{data}, line {line}, column {column!r}: the cell is empty. Fill it in, or leave the row out."
+        )
     return text
