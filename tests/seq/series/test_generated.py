@@ -11,7 +11,7 @@ from rlseq.seq.series.generated import WAVEFORMS, digest, lorenz, mackey_glass, 
 
 def test_mackey_glass_against_a_plain_integration() -> None:
     """Runge and Kutta with `pow` and a dictionary of the past; from t = 0, where it is exact to the last digits."""
-    past = {step: 1.2 for step in range(-172, 1)}
+    past = dict.fromkeys(range(-172, 1), 1.2)
 
     def slope(x: float, delayed: float) -> float:
         return 0.2 * delayed / (1 + delayed**10) - 0.1 * x

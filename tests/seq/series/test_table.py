@@ -112,7 +112,7 @@ def test_unknown_columns_give_the_nearest(tmp_path: Path) -> None:
     message = refusal(tmp_path, "x,Kind\n1,a\n", ("kinds",))
     assert "the column 'kinds'" in message and "has the columns x, Kind. Did you mean Kind?" in message
     with pytest.raises(
-        UsageError, match="--target 'z': it has the columns a, b, c, d, e, f, g, h, i, j, k, l and 1 more"
+        UsageError, match=r"--target 'z': it has the columns a, b, c, d, e, f, g, h, i, j, k, l and 1 more"
     ):
         check_column("z", "abcdefghijklm", "it", "--target")
 
@@ -120,7 +120,7 @@ def test_unknown_columns_give_the_nearest(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", ["missing.csv", "", ".", "a\0b", "x" * 5000])
 def test_what_is_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="there is no file|is no file|has 5000 letters"):
+    with pytest.raises(UsageError, match=r"there is no file|is no file|has 5000 letters"):
         read_table(data)
 
 
@@ -131,7 +131,7 @@ def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     path = tmp_path / "data.csv"
     path.write_text("a\n1\n")
     monkeypatch.setattr(tables, "open", refuse, raising=False)  # who runs the tests may be allowed everything
-    with pytest.raises(UsageError, match="cannot read .*Permission denied"):
+    with pytest.raises(UsageError, match=r"cannot read .*Permission denied"):
         read_table(str(path))
 
 

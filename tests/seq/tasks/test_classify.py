@@ -42,7 +42,7 @@ def first_values(task: ClassifyTask, seed: int, batch_size: int = 8) -> set[int]
 
 def test_the_split_is_stratified_and_apart(tmp_path: Path) -> None:
     task = read_classify(options(long_file(tmp_path)))
-    measured = [batch for batch in task.validation(3)]
+    measured = list(task.validation(3))
     labels = np.concatenate([batch.targets for batch in measured])
     held = {int(value) for batch in measured for value in batch.inputs[:, 0, 0]}
     assert np.bincount(labels).tolist() == [2, 2] and len(held) == 4
@@ -158,9 +158,9 @@ def test_waveforms_as_a_task() -> None:
     assert task.sha256 == "d043655540178c30bc313a351a4b382ee026d5db5d9aa78020119b2fe062b59d"
     short = make_waveforms(SeqOptions(task="waveforms", length=9, min_length=9, examples=4))
     assert short.context == 9 and short.static and short.sha256 != task.sha256
-    with pytest.raises(UsageError, match="seq.min_length = 10 is more than seq.length = 9"):
+    with pytest.raises(UsageError, match=r"seq.min_length = 10 is more than seq.length = 9"):
         make_waveforms(SeqOptions(task="waveforms", length=9, min_length=10))
-    with pytest.raises(UsageError, match="seq.examples = 3: there are 4 kinds"):
+    with pytest.raises(UsageError, match=r"seq.examples = 3: there are 4 kinds"):
         make_waveforms(SeqOptions(task="waveforms", examples=3))
 
 
@@ -179,7 +179,7 @@ def test_too_few_of_a_class_are_refused(tmp_path: Path, rows: list[str], words: 
 
 
 def test_file_and_column_must_be_given(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="give --data FILE --label COLUMN"):
+    with pytest.raises(UsageError, match=r"give --data FILE --label COLUMN"):
         read_classify(SeqOptions(task="classify"))
-    with pytest.raises(UsageError, match="which column of .* holds the label\\? Give --label COLUMN"):
+    with pytest.raises(UsageError, match=r"which column of .* holds the label\? Give --label COLUMN"):
         read_classify(SeqOptions(task="classify", data=long_file(tmp_path)))

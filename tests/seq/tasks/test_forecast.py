@@ -151,10 +151,10 @@ def test_unfit_quantiles_are_refused(quantiles: tuple[float, ...], words: str) -
 
 def test_fewer_rows_than_a_window_are_refused_with_the_numbers() -> None:
     with pytest.raises(
-        UsageError, match="leaves 4 rows to train on and 2 to measure.* a window takes 5 .*seq.context = 3"
+        UsageError, match=r"leaves 4 rows to train on and 2 to measure.* a window takes 5 .*seq.context = 3"
     ):
         task_of(counting(6))
-    with pytest.raises(UsageError, match="leaves 19 rows to train on and 1 to measure.* takes seq.horizon = 2"):
+    with pytest.raises(UsageError, match=r"leaves 19 rows to train on and 1 to measure.* takes seq.horizon = 2"):
         task_of(counting(), validation=0.05)
     task = task_of(counting(10), horizon=3, context=4)  # 7 rows to train on, 3 to measure: just enough
     assert (
@@ -166,7 +166,7 @@ def test_fewer_rows_than_a_window_are_refused_with_the_numbers() -> None:
 def test_a_constant_target_is_refused_and_named() -> None:
     values = counting()
     values[:14, 1] = 5
-    with pytest.raises(UsageError, match="the column 'b' of it is 5 in all 14 rows of the training part"):
+    with pytest.raises(UsageError, match=r"the column 'b' of it is 5 in all 14 rows of the training part"):
         task_of(values, target="b")
     task = task_of(values)
     assert task.signature.scale[1] == 1 and any("'b' is 5 everywhere" in note for note in task.notes)
@@ -179,11 +179,11 @@ def test_a_file(tmp_path: Path) -> None:
     assert task.signature.features == ("day", "price") and task.signature.target == 1 and task.context == 3
     assert "30 rows of 2 columns, price forecast 2 rows ahead" in task.description
     assert next(task.validation(1)).targets[0, -1].tolist() == [0, 1]
-    with pytest.raises(UsageError, match="--target 'prize': .* Did you mean price?"):
+    with pytest.raises(UsageError, match=r"--target 'prize': .* Did you mean price?"):
         read_forecast(options(data=str(path), target="prize"))
-    with pytest.raises(UsageError, match="which column is forecast\\? Give --target COLUMN; .* has day, price"):
+    with pytest.raises(UsageError, match=r"which column is forecast\? Give --target COLUMN; .* has day, price"):
         read_forecast(options(data=str(path)))
-    with pytest.raises(UsageError, match="give --data FILE --target COLUMN"):
+    with pytest.raises(UsageError, match=r"give --data FILE --target COLUMN"):
         read_forecast(options(target="price"))
 
 
@@ -194,7 +194,7 @@ def test_computed_series() -> None:
     assert abs(task._naive_step - 0.0276) < 5e-4 and abs(task.signature.scale[0] - 0.2264) < 1e-3
     assert make_lorenz(SeqOptions(task="lorenz")).signature.features == ("x", "y", "z")
     assert make_lorenz(SeqOptions(task="lorenz", target="z")).signature.target == 2
-    with pytest.raises(UsageError, match="--target 'w': the series lorenz has the columns x, y, z"):
+    with pytest.raises(UsageError, match=r"--target 'w': the series lorenz has the columns x, y, z"):
         make_lorenz(SeqOptions(task="lorenz", target="w"))
 
 
