@@ -31,6 +31,7 @@ def describe(trainer: SeqTrainer) -> dict[str, str]:
         "updates": f"{o.run.steps}, each of {o.seq.batch_size} x {o.seq.context} = "
         f"{o.seq.batch_size * o.seq.context} tokens",
         **world.describe(),
+        **trainer.update_step.describe(),
         "device": f"{trainer.device.type}, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}"
         + _recorded(trainer),
         "precision": _precision(trainer),
