@@ -141,7 +141,8 @@ def _member(run: Run, tag: str, metric: Metric) -> Member:
         facts |= {key: summary.get(key) for key in keys}
     else:
         facts |= {metric.key: None, **_unfinished(run, metric)}
-    if isinstance(options, SeqTraining) and options.eval.metric != metric.key:  # its own best is of another metric
+    # Its own best may be of another metric.
+    if isinstance(options, SeqTraining) and options.eval.metric not in ("auto", metric.key):
         facts["best_evaluation"] = best_of(curve_of(run, metric.curve).values.tolist(), metric)
     lineage = run.lineage()
     origin = [{k: v for k, v in step.items() if k not in ("run", "seed", "rlseq_version")} for step in lineage]

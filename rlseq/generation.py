@@ -10,17 +10,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
-from rlseq.errors import RlseqError, UsageError
+from rlseq.errors import CorruptFile, RlseqError, UsageError
 from rlseq.locate import Located
 from rlseq.sequence import SequenceSpec, Tokenizer
 
 if TYPE_CHECKING:
     from rlseq.player.generate import Stepper
+    from rlseq.player.sequence import OnnxSequence
+    from rlseq.seq.tasks.task import Task
 
 LINE_BREAK = "\n"
-EVALUATION_TOKENS = 16_384  # at once
+SAMPLE_TOKENS = 300
 
 
 class Wish(NamedTuple):
@@ -106,46 +109,69 @@ def evaluate_sequence(found: Located, checkpoint: str, data: str | None) -> dict
         from rlseq.trained_sequence import open_sequence, score_sequence
 
         opened = open_sequence(found.run, checkpoint=checkpoint, data=data)
-        return {**score_sequence(opened.net, opened.task, opened.options), "data": opened.task.description}
+        score, shows = score_sequence(opened.net, opened.task, opened.options)
+        return {**score, "sample": shows.text, "data": opened.task.description}
     if checkpoint != "best":
         raise UsageError(f"--checkpoint {checkpoint}: {found.name} is one exported model; only a run has checkpoints.")
     return _evaluate_file(found.path, data)
 
 
 def _evaluate_file(path: Path, data: str | None) -> dict[str, Any]:
-    from rlseq.player.generate import generate
-    from rlseq.player.sampling import Sampling
     from rlseq.player.sequence import load_sequence
+    from rlseq.seq.answers import answers_of, rows_at_once
+    from rlseq.seq.tasks.task import Shown
+
+    model = load_sequence(path)
+    task = _task_of(model.spec, path, data)
+    sums, first = np.zeros(0), None
+    for batch in task.validation(rows_at_once(task.context)):
+        answers = answers_of(model.whole(batch.inputs, batch.given, batch.source), batch, task.signature)
+        tally = task.tally(answers, batch)
+        sums, first = tally if first is None else sums + tally, first or Shown(batch, answers)
+    assert first is not None, "a validation split is never empty"
+    sample = _sample(model, task) or task.examples(first)
+    return {
+        **task.metrics_of(sums, sample),
+        "tokens": int(sums[0]),
+        "sample": sample,
+        "data": task.description,
+    }
+
+
+def _task_of(spec: SequenceSpec, path: Path, data: str | None) -> Task:
+    """The task that a file was trained on.
+
+    Raises:
+        UsageError: with this data it is another one.
+    """
     from rlseq.seq.config import SeqOptions
     from rlseq.seq.tasks.table import TASKS
 
-    model = load_sequence(path)
-    spec = model.spec
-    task = TASKS[spec.task](SeqOptions(data=data, context=spec.context, unit=_unit(spec)))
-    if task.tokenizer != spec.tokenizer:
+    # Files of format 1 say no more than this; the others name all that is not the default.
+    told = {"context": spec.context, "unit": "auto" if spec.tokenizer is None else spec.tokenizer.unit}
+    try:
+        options = msgspec.convert({**told, **spec.task_options, "data": data}, SeqOptions)
+        entry = TASKS[spec.task]
+    except (msgspec.ValidationError, KeyError) as error:
+        raise CorruptFile(
+            f"{path} describes a task that this rlseq does not know: {spec.task[:80]}, {error}."
+        ) from None
+    task = entry.make(options, spec.signature.kind)
+    if task.signature != spec.signature:
         raise UsageError(
             f"{task.description} has other characters than the data of {path}: give the data that it was trained on, "
             "--data PATH"
         )
-    total, count = 0.0, 0
-    for batch in task.validation(max(1, EVALUATION_TOKENS // spec.context), None):
-        logits_BTV = model.step(batch.inputs, model.initial_state(len(batch.inputs)))[0]
-        loss_BT = _cross_entropy(logits_BTV, batch.targets)
-        mask = np.ones_like(loss_BT, np.bool_) if batch.mask is None else batch.mask
-        total, count = total + float(loss_BT[mask].sum(dtype=np.float64)), count + int(mask.sum())
-    tokenizer = task.tokenizer
-    assert tokenizer is not None
+    return task
+
+
+def _sample(model: OnnxSequence, task: Task) -> str:
+    from rlseq.player.generate import generate
+    from rlseq.player.sampling import Sampling
+
+    tokenizer = task.signature.tokenizer
+    if tokenizer is None or not task.prompt():
+        return ""
     prompt = tokenizer.encode(task.prompt())
-    made = list(generate(model, prompt, 300, Sampling(), np.random.default_rng(0)))
-    sample = task.prompt() + tokenizer.decode(np.array(made, np.int64))
-    return {**task.metrics_of(total, count, sample), "tokens": count, "sample": sample, "data": task.description}
-
-
-def _unit(spec: SequenceSpec) -> Any:
-    return "auto" if spec.tokenizer is None else spec.tokenizer.unit
-
-
-def _cross_entropy(logits_BTV: np.ndarray, targets_BT: np.ndarray) -> np.ndarray:
-    top = logits_BTV.max(axis=-1, keepdims=True)
-    total_BT = np.log(np.exp(logits_BTV - top).sum(axis=-1)) + top[..., 0]
-    return total_BT - np.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
+    made = list(generate(model, prompt, SAMPLE_TOKENS, Sampling(), np.random.default_rng(0)))
+    return task.prompt() + tokenizer.decode(np.array(made, np.int64))

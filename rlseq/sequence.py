@@ -6,6 +6,7 @@ It stands in the ONNX file's metadata as JSON, so that one file generates alone.
 from __future__ import annotations
 
 import codecs
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -15,8 +16,12 @@ import numpy as np
 from rlseq.errors import CorruptFile, NewerFormat, UsageError
 
 SEQUENCE_KEY = "rlseq.sequence"
-SEQUENCE_FORMAT = 1
+SEQUENCE_FORMAT = 2
 BYTES = 256
+
+Kind = Literal["tokens", "translate", "classify", "forecast"]
+"""What a model does: the next token at every place; an answer, token by token, to a source that was read before; the
+class of a series; the next values of one."""
 
 
 class Tokenizer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,11 +77,81 @@ class Tokenizer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return lambda token: decoder.decode(bytes([token]))
 
 
+class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a sequence model reads and answers.
+
+    Attributes:
+        vocabulary: of `tokens` and `translate`: number of different tokens; source and answer share them.
+        tokenizer: between text and tokens, if they are text.
+        start: the token that the inputs of an answer begin with; of `tokens` it ends the question; None: a text without
+            questions.
+        end: the token that ends an answer.
+        features: of a series: the columns that are read, in this order.
+        shift, scale: of a series, one a feature: the graph takes raw values and computes `(x - shift) / scale` itself.
+        classes: of `classify`: the labels.
+        target: of `forecast`: which feature is forecast; in its own unit.
+        horizon: of `forecast`: how many values ahead.
+        quantiles: of `forecast`: which quantiles each value is given as; none: one number.
+    """
+
+    kind: Kind = "tokens"
+    vocabulary: int = 0
+    tokenizer: Tokenizer | None = None
+    start: int | None = None
+    end: int | None = None
+    features: tuple[str, ...] = ()
+    shift: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+    classes: tuple[str, ...] = ()
+    target: int = 0
+    horizon: int = 0
+    quantiles: tuple[float, ...] = ()
+
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether its inputs are tokens, not values."""
+        return self.kind in ("tokens", "translate")
+
+    @property
+    def num_outputs(self) -> int:
+        """Numbers of one answer: a logit of every token or class, or the values ahead."""
+        if self.reads_tokens:
+            return self.vocabulary
+        if self.kind == "classify":
+            return len(self.classes)
+        return self.horizon * max(1, len(self.quantiles))
+
+    def is_sound(self) -> bool:
+        """Whether it makes sense by itself."""
+        tokens = (self.start, self.end)
+        if self.reads_tokens:
+            return (
+                self.vocabulary >= 1
+                and (self.tokenizer is None or self.tokenizer.size == self.vocabulary)
+                and (self.tokenizer is None or len(set(self.tokenizer.characters)) == len(self.tokenizer.characters))
+                and all(token is None or 0 <= token < self.vocabulary for token in tokens)
+                and (self.kind == "tokens" or None not in tokens)
+                and not (self.features or self.classes or self.horizon)
+            )
+        num = len(self.features)
+        return (
+            num >= 1
+            and len(self.shift) == len(self.scale) == num
+            and all(map(math.isfinite, self.shift))
+            and all(math.isfinite(scale) and scale > 0 for scale in self.scale)
+            and self.vocabulary == 0
+            and (len(set(self.classes)) == len(self.classes) >= 2 if self.kind == "classify" else self.horizon >= 1)
+            and 0 <= self.target < num
+            and all(0 < quantile < 1 for quantile in self.quantiles)
+        )
+
+
 class SequenceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One array of the state: the graph takes it as `name` and gives its successor as `output`; it starts as zeros.
 
     Attributes:
-        shape: numbers, `batch`, and `past` (the tokens remembered, 0 at the start).
+        shape: numbers, `batch`, `past` (the tokens remembered) and `source` (the places of the source that was read),
+            the last two 0 at the start.
     """
 
     name: str
@@ -86,22 +161,21 @@ class SequenceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def zeros(self, batch: int) -> np.ndarray:
         """The state before the first token of `batch` sequences."""
-        sizes = {"batch": batch, "past": 0}
+        sizes = {"batch": batch, "past": 0, "source": 0}
         return np.zeros([sizes[n] if isinstance(n, str) else n for n in self.shape], self.dtype)
 
 
 class SequenceSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything about an exported sequence model but its weights.
-
-    The graph takes `tokens` `[batch, time]` int64 and the state, and gives `logits` `[batch, time, vocabulary]` float32
-    and the next state.
+    """Everything about an exported sequence model but its weights; `rlseq.player.sequence` says what its graph takes.
 
     Attributes:
-        task: `text`.
-        model: kind of network: gpt, lstm, gru.
-        vocabulary: number of different tokens.
+        task: as in `rlseq list tasks`.
+        task_options: the `seq.*` options from which the task can be made again, but for the place of its data.
+        model: kind of network, as in `net.core`.
+        signature: what it reads and answers.
         context: length of the sequences it was trained on.
         window: how many tokens back a token can see, itself included; None: no bound (recurrent networks).
+        one_pass: it reads a whole sequence and answers once; else it answers at every place, with its state in and out.
         lineage, scores, parity, weights_sha256: as in `rlseq.spec.PolicySpec`.
     """
 
@@ -109,16 +183,27 @@ class SequenceSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     rlseq_version: str = ""
     algorithm: str = "seq"
     task: str
+    task_options: dict[str, Any] = {}
     model: str
-    vocabulary: int
+    signature: Signature
     context: int
     window: int | None = None
-    tokenizer: Tokenizer | None = None
+    one_pass: bool = False
     state: tuple[SequenceState, ...] = ()
     lineage: tuple[dict[str, Any], ...] = ()
     scores: dict[str, Any] = {}
     parity: dict[str, Any] = {}
     weights_sha256: str = ""
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of different tokens."""
+        return self.signature.vocabulary
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """Between text and tokens, if they are text."""
+        return self.signature.tokenizer
 
 
 def encode_sequence_spec(spec: SequenceSpec) -> str:
@@ -143,7 +228,7 @@ def decode_sequence_spec(text: str | bytes, where: str) -> SequenceSpec:
             raise NewerFormat(
                 f"{where} has format_version {version}; this rlseq reads up to {SEQUENCE_FORMAT}: update rlseq."
             )
-        spec = msgspec.json.decode(text, type=SequenceSpec)
+        spec = _of_format_1(text) if version == 1 else msgspec.json.decode(text, type=SequenceSpec)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise CorruptFile(f"{where} holds a damaged description of a sequence model: {str(error)[:300]}.") from None
     names = [leaf.name for leaf in spec.state]
@@ -151,16 +236,22 @@ def decode_sequence_spec(text: str | bytes, where: str) -> SequenceSpec:
     sound = (
         version >= 1
         and len(set(names)) == len(names)
-        and spec.vocabulary >= 1
         and spec.context >= 1
         and (spec.window is None or spec.window >= 1)
-        and (spec.tokenizer is None or spec.tokenizer.size == spec.vocabulary)
-        and (spec.tokenizer is None or len(set(spec.tokenizer.characters)) == len(spec.tokenizer.characters))
-        and all(axis in ("batch", "past") if isinstance(axis, str) else axis >= 0 for axis in axes)
+        and spec.signature.is_sound()
+        and not (spec.one_pass and (spec.state or spec.signature.reads_tokens))
+        and all(axis in ("batch", "past", "source") if isinstance(axis, str) else axis >= 0 for axis in axes)
     )
     if not sound:
         raise CorruptFile(f"{where} holds a description of a sequence model that contradicts itself.")
     return spec
+
+
+def _of_format_1(text: str | bytes) -> SequenceSpec:
+    """Format 1 had models of plain text only, and said at its top what they read."""
+    fields = msgspec.json.decode(text, type=dict[str, Any])
+    signature = {name: fields.pop(name) for name in ("vocabulary", "tokenizer") if name in fields}
+    return msgspec.convert({**fields, "signature": signature}, SequenceSpec)
 
 
 class _Version(msgspec.Struct):

@@ -20,9 +20,13 @@ from rlseq.version import __version__
 if TYPE_CHECKING:
     from rlseq.engine.distributed import World
     from rlseq.engine.session import Session
-    from rlseq.nets.sequence import SequenceNetwork
+    from rlseq.nets.build import Network
+    from rlseq.seq.model import Shows
     from rlseq.seq.tasks.task import Task
     from rlseq.seq.train import SeqTrainer
+
+
+TARGETS = "tokens"  # in a summary: the predictions that the score is of
 
 
 class SequenceJob(NamedTuple):
@@ -71,16 +75,16 @@ class SequenceJob(NamedTuple):
         """Score the best weights on the whole validation split, and export them."""
         trained, world = session.seconds, session.world
         net = world.together(lambda: load_sequence_network(self.options, self.task, checkpoint))
-        score = score_sequence(net, self.task, self.options, world)
-        sample = score.pop("sample")
+        score, shows = score_sequence(net, self.task, self.options, world)
         scored = session.seconds
         if not world.first:
             return {}
-        session.log.texts({"sample/best": sample}, session.step)
+        session.log.texts({"sample/best": shows.text} if shows.text else {}, session.step)
+        session.log.pictures({f"{name}/best": png for name, png in shows.pictures.items()}, session.step)
         parity = export_sequence_run(net, self.task, self.options, run, checkpoint, score, run.exported)
         return {
             **score,
-            "sample": sample,
+            "sample": shows.text,
             "data": self.task.description,
             "data_sha256": self.task.sha256,
             "scoring_seconds": round(scored - trained, 3),
@@ -91,7 +95,7 @@ class SequenceJob(NamedTuple):
 
 def tokenizer_digest(task: Task) -> str | None:
     """The SHA-256 of what the tokens stand for; None where they are no text."""
-    tokenizer = task.tokenizer
+    tokenizer = task.signature.tokenizer
     return None if tokenizer is None else hashlib.sha256(msgspec.json.encode(tokenizer)).hexdigest()
 
 
@@ -114,13 +118,13 @@ def plan_sequence(options: SeqTraining, typed: Mapping[str, Any], resumed: runs.
             f"sequences: a part has at least one. Give --accumulate {options.seq.batch_size} or less, or a larger "
             "--batch-size."
         )
-    if options.net.window is not None and options.net.window > options.seq.context:
-        raise UsageError(
-            f"net.window = {options.net.window} is more than seq.context = {options.seq.context}, and nothing that far "
-            "back is ever trained: give a smaller window, or a longer --context."
-        )
     options = placed(options)
     task = read_task(options)
+    if options.net.window is not None and options.net.window > task.context:
+        raise UsageError(
+            f"net.window = {options.net.window} is more than the {task.context} places of a sequence (seq.context, or "
+            "seq.length), and nothing that far back is ever trained: give a smaller window, or longer sequences."
+        )
     _check_metric(options, task)
     return SequenceJob("seq", options, task)
 
@@ -135,7 +139,7 @@ def placed(options: SeqTraining) -> SeqTraining:
 
 def _check_metric(options: SeqTraining, task: Task) -> None:
     o = options.eval
-    if o.metric not in task.metrics:
+    if o.metric != "auto" and o.metric not in task.metrics:
         raise UsageError(
             f"eval.metric = {o.metric}: the task {task.name} measures {', '.join(task.metrics)}."
             f"{did_you_mean(o.metric, task.metrics)}"
@@ -159,13 +163,25 @@ def _check_typed(options: SeqTraining, typed: Mapping[str, Any], resumed: runs.R
 
 
 def read_task(options: SeqTraining) -> Task:
-    """The task of a training, with its data."""
+    """The task of a training, with its data.
+
+    Raises:
+        UsageError: the network is of no kind that the task can be for, or the data are unfit.
+    """
+    from rlseq.nets.sizes import CORE_KINDS
     from rlseq.seq.tasks.table import TASKS
 
-    return TASKS[options.seq.task](options.seq)
+    core, entry = options.net.core, TASKS[options.seq.task]
+    kind = next((kind for kind in entry.kinds if kind in CORE_KINDS[core]), None)
+    if kind is None:
+        fit = [name for name, kinds in CORE_KINDS.items() if set(kinds) & set(entry.kinds)]
+        raise UsageError(
+            f"net.core = {core} cannot learn the task {options.seq.task} ({entry.about}): take --net {' or '.join(fit)}"
+        )
+    return entry.make(options.seq, kind)
 
 
-def load_sequence_network(options: SeqTraining, task: Task, checkpoint: Path) -> SequenceNetwork:
+def load_sequence_network(options: SeqTraining, task: Task, checkpoint: Path) -> Network:
     """The network of a checkpoint, on the CPU.
 
     Raises:
@@ -181,23 +197,24 @@ def load_sequence_network(options: SeqTraining, task: Task, checkpoint: Path) ->
 
 
 def score_sequence(
-    net: SequenceNetwork, task: Task, options: SeqTraining, world: World | None = None
-) -> dict[str, Any]:
-    """The task's metrics over the whole validation split, with a sample; of several processes the first one's."""
+    net: Network, task: Task, options: SeqTraining, world: World | None = None
+) -> tuple[dict[str, Any], Shows]:
+    """The task's metrics over the whole validation split, and what there is to show; of several processes the first
+    one's."""
     from rlseq.engine.device import cpu_settings
     from rlseq.engine.distributed import ALONE
-    from rlseq.seq.model import sample_text, validation_loss
+    from rlseq.seq.model import Shows, measure, shown
 
     world = world or ALONE
     with cpu_settings(options.engine.threads, world.local_size):
-        total = validation_loss(net, task, options, world=world)
-        assert total is not None, "nobody asked it to stop"
-        sample = sample_text(net, task, options, options.eval.sample_tokens) if world.first else ""
-    return {**task.metrics_of(*total, sample), "tokens": total[1], "sample": sample}
+        measured = measure(net, task, world=world)
+        assert measured is not None, "nobody asked it to stop"
+        shows = shown(net, task, options, measured) if world.first else Shows("", {})
+    return {**task.metrics_of(measured.sums, shows.text), TARGETS: int(measured.sums[0])}, shows
 
 
 def export_sequence_run(
-    net: SequenceNetwork,
+    net: Network,
     task: Task,
     options: SeqTraining,
     run: runs.Run,
@@ -227,7 +244,7 @@ class OpenedSequence(NamedTuple):
     options: SeqTraining
     task: Task
     checkpoint: Path
-    net: SequenceNetwork
+    net: Network
 
 
 def open_sequence(run: runs.Run, *, checkpoint: str = "best", data: str | None = None) -> OpenedSequence:
@@ -258,7 +275,7 @@ def open_sequence(run: runs.Run, *, checkpoint: str = "best", data: str | None =
 def export_sequence_again(run: runs.Run, checkpoint: str, target: Path, opset: int | None) -> dict[str, Any]:
     """Export a checkpoint of a run; its summary follows if that is the run's own file."""
     opened = open_sequence(run, checkpoint=checkpoint)
-    score = score_sequence(opened.net, opened.task, opened.options)
+    score, _ = score_sequence(opened.net, opened.task, opened.options)
     report = export_sequence_run(opened.net, opened.task, opened.options, run, opened.checkpoint, score, target, opset)
     summary = run.summary()
     if summary is not None and target.resolve() == run.exported.resolve():

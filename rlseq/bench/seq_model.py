@@ -52,8 +52,9 @@ def measure_generation(tell: Tell, repeats: int, data: Path) -> dict[str, dict[s
     job = job_for(data, WRITER)
     tell(f"{WRITER.updates} updates, so that there is something to write")
     net = train_ours(job).trainer.net.eval()
-    assert job.task.tokenizer is not None
-    prompt_T = job.task.tokenizer.encode(job.task.prompt())
+    tokenizer = job.task.signature.tokenizer
+    assert tokenizer is not None
+    prompt_T = tokenizer.encode(job.task.prompt())
     with tempfile.TemporaryDirectory(prefix="rlseq-bench-") as folder:
         path = Path(folder) / "model.onnx"
         export_sequence(net, sequence_spec(net, job.task, job.options), path)
@@ -169,7 +170,7 @@ class UnevenTask:
 
     def sample(self, rng: np.random.Generator, batch_size: int, rows: slice = slice(None)) -> TokenBatch[np.ndarray]:
         """A batch of the task, masked."""
-        inputs_BT, targets_BT, _ = self._task.sample(rng, batch_size, rows)
+        inputs_BT, targets_BT, *_ = self._task.sample(rng, batch_size, rows)
         length = inputs_BT.shape[1]
         lengths_B1 = np.arange(1, batch_size + 1)[rows, None] * length // batch_size
         return TokenBatch(inputs_BT, targets_BT, np.arange(length) < lengths_B1)

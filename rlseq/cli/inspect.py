@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from rlseq.spec import PolicySpec
 
 
+LONGEST_NAMES = 200  # characters of columns that are shown
+
+
 def info(path: PathArgument = None, imports: Imports = None, as_json: Json = False) -> None:
     """Show what a run or an exported file is: inputs, lineage, scores, parity, checksums, disk use.
 
@@ -249,10 +252,8 @@ def _contract(facts: Mapping[str, Any]) -> dict[str, str]:
     env = facts.get("env")
     if "task" in facts:
         rows["task"] = f"{facts['task']}, learnt by {facts['model']}"
-    if "vocabulary" in facts:
-        seen = "" if facts["window"] is None else f", a token sees {facts['window']}"
-        unit = f" ({facts['tokenizer']['unit']})" if facts.get("tokenizer") else ""
-        rows["tokens"] = f"{facts['vocabulary']}{unit}, trained on sequences of {facts['context']}{seen}"
+    if "signature" in facts:
+        rows |= _signature(facts["signature"], facts)
     if env:
         extra = "".join(f", {key} {env[key]}" for key in ("kwargs", "imports", "max_episode_steps") if env.get(key))
         rows["environment"] = f"{env.get('id')}{extra}"
@@ -265,6 +266,22 @@ def _contract(facts: Mapping[str, Any]) -> dict[str, str]:
     if "unknown" in facts:
         rows["unknown"] = facts["unknown"]
     return rows
+
+
+def _signature(signature: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, str]:
+    """What a sequence model reads and answers."""
+    seen = "" if facts["window"] is None else f", a place sees {facts['window']}"
+    trained = f"trained on sequences of {facts['context']}{seen}"
+    if signature["kind"] in ("tokens", "translate"):
+        unit = f" ({signature['tokenizer']['unit']})" if signature.get("tokenizer") else ""
+        return {"tokens": f"{signature['vocabulary']}{unit}, {trained}"}
+    names = ", ".join(signature["features"])
+    rows = {"reads": f"{names if len(names) <= LONGEST_NAMES else len(signature['features'])}; {trained}"}
+    if signature["kind"] == "classify":
+        return {**rows, "classes": ", ".join(signature["classes"])}
+    quantiles = f", quantiles {', '.join(map(str, signature['quantiles']))}" if signature["quantiles"] else ""
+    target = signature["features"][signature["target"]]
+    return {**rows, "forecasts": f"{target}, {signature['horizon']} ahead{quantiles}"}
 
 
 def _step(step: Mapping[str, Any]) -> str:

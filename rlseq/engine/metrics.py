@@ -8,6 +8,7 @@ step can stand in the file twice.
 from __future__ import annotations
 
 import os
+import struct
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -75,6 +76,14 @@ class EventLog:
             value = Summary.Value(tag=tag, metadata=page, tensor=tensor)
             self._write(EventProto(wall_time=time.time(), step=step, summary=Summary(value=[value])))
 
+    def pictures(self, pictures: Mapping[str, bytes], step: int) -> None:
+        """PNG files for TensorBoard's IMAGES page."""
+        for tag, png in pictures.items():
+            width, height = struct.unpack(">II", png[16:24])  # of the header, which every PNG file begins with
+            image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=png)
+            summary = Summary(value=[Summary.Value(tag=tag, image=image)])
+            self._write(EventProto(wall_time=time.time(), step=step, summary=summary))
+
     def hparams(self, options: Mapping[str, Any], scores: Mapping[str, float], step: int) -> None:
         """The run's options and final scores, for TensorBoard's HPARAMS page."""
         plain = {k: v if isinstance(v, (bool, int, float, str)) else str(v) for k, v in options.items()}
@@ -109,6 +118,9 @@ class NoLog:
         """Nothing."""
 
     def texts(self, texts: Mapping[str, str], step: int) -> None:
+        """Nothing."""
+
+    def pictures(self, pictures: Mapping[str, bytes], step: int) -> None:
         """Nothing."""
 
     def hparams(self, options: Mapping[str, Any], scores: Mapping[str, float], step: int) -> None:

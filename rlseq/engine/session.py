@@ -202,6 +202,7 @@ class Session:
                 self.checkpoints.save_best(self.step, self._trainee.model(), numbers)
         self.log.scalars(result.curves, self.step)
         self.log.texts(result.texts, self.step)
+        self.log.pictures(result.pictures, self.step)
         options = self.evaluation
         if options.target is not None and (result.beats(options.target) or result.score == options.target):
             self.stopped = f"evaluation reached the target {options.target:g}"

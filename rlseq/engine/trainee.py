@@ -16,12 +16,14 @@ class Evaluation(NamedTuple):
         curves: points of the curves.
         lower_is_better: of the score.
         texts: samples worth keeping beside the curves, by their TensorBoard names.
+        pictures: likewise, PNG files.
     """
 
     score: float
     curves: Mapping[str, float]
     lower_is_better: bool = False
     texts: Mapping[str, str] = {}
+    pictures: Mapping[str, bytes] = {}
 
     def beats(self, score: float) -> bool:
         """Whether it is better than another one's score."""

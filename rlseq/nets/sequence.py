@@ -42,6 +42,8 @@ class SequenceNetwork(nn.Module):
         UsageError: dimensions that do not fit together.
     """
 
+    one_pass = False
+
     def __init__(self, vocabulary: int, options: SequenceNetOptions, context: int) -> None:
         super().__init__()
         dims = dimensions(options)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from rlseq.errors import UsageError
 from rlseq.nets.config import SequenceNetOptions
+from rlseq.sequence import Kind
 
 
 class Dimensions(NamedTuple):
@@ -34,6 +35,7 @@ SIZES: dict[str, dict[str, Dimensions]] = {
     "lstm": {"tiny": Dimensions(2, 0, 80, 0), "small": Dimensions(2, 0, 448, 0), "base": Dimensions(3, 0, 640, 0)},
     "gru": {"tiny": Dimensions(2, 0, 96, 0), "small": Dimensions(2, 0, 512, 0), "base": Dimensions(3, 0, 736, 0)},
 }
+CORE_KINDS: dict[str, tuple[Kind, ...]] = {"gpt": ("tokens",), "lstm": ("tokens",), "gru": ("tokens",)}
 GATES = {"lstm": 4, "gru": 3}
 
 # What a layer keeps for the backward pass, in widths of the layer.

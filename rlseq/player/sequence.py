@@ -41,6 +41,12 @@ class OnnxSequence:
         """The state before the first token of `batch` sequences."""
         return tuple(leaf.zeros(batch) for leaf in self.spec.state)
 
+    def whole(
+        self, inputs: np.ndarray, given: np.ndarray | None = None, source: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Outputs `[B, T, V]` for whole sequences."""
+        return self.step(inputs, self.initial_state(len(inputs)))[0]
+
     def step(self, tokens_BT: np.ndarray, state: tuple[Any, ...]) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
         """Read tokens.
 

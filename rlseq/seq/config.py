@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
 from rlseq.config import RunOptions
@@ -29,27 +30,108 @@ class SeqRunOptions(RunOptions, frozen=True, kw_only=True):
 class SeqOptions(Options, frozen=True, kw_only=True):
     """What is learnt, and from which data."""
 
-    task: Annotated[Literal["text"], Meta(description="kind of task")] = "text"
+    task: Annotated[
+        Literal[
+            "text",
+            "copy",
+            "reverse",
+            "sort",
+            "addition",
+            "selective-copy",
+            "induction",
+            "recall",
+            "classify",
+            "waveforms",
+            "forecast",
+            "mackey-glass",
+            "lorenz",
+        ],
+        Meta(description="what is learnt; rlseq list tasks"),
+    ] = "text"
     data: Annotated[
         str | None,
-        Meta(description="a text file, or a folder of them; none: the source of Python's standard library"),
+        Meta(
+            description="text: a file, or a folder of them; none: the source of Python's standard library. "
+            "classify, forecast: a CSV file"
+        ),
     ] = None
     pattern: Annotated[str, Meta(description="which files of a folder are read")] = "*"
     unit: Annotated[
         Literal["auto", "char", "byte"],
         Meta(description="what a token is; auto: a character, or a byte if there are more than 256 characters"),
     ] = "auto"
-    context: Annotated[int, Meta(description="tokens of a sequence", ge=2, le=1_000_000)] = 128
+    context: Annotated[
+        int, Meta(description="text: tokens of a sequence; forecast: values that are read", ge=2, le=1_000_000)
+    ] = 128
+    length: Annotated[
+        Annotated[int, Meta(ge=1, le=100_000)] | None,
+        Meta(description="copy to recall: symbols of a question (addition: digits); none: the task's own"),
+    ] = None
+    min_length: Annotated[
+        Annotated[int, Meta(ge=1, le=100_000)] | None,
+        Meta(description="copy to recall: of the shortest question trained on; none: all are of one length"),
+    ] = None
+    symbols: Annotated[
+        Annotated[int, Meta(ge=2, le=10_000)] | None,
+        Meta(description="copy to recall: different symbols; none: the task's own"),
+    ] = None
+    pairs: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000)] | None,
+        Meta(description="recall: pairs to remember; selective-copy: symbols to copy; none: the task's own"),
+    ] = None
+    examples: Annotated[
+        int, Meta(description="copy to recall: validation questions, of each length", ge=1, le=1_000_000)
+    ] = 1_000
+    label: Annotated[str | None, Meta(description="classify: the column with the label")] = None
+    group: Annotated[
+        str | None,
+        Meta(description="classify: rows with the same value in this column are one series; none: each row is one"),
+    ] = None
+    target: Annotated[str | None, Meta(description="forecast: the column that is forecast")] = None
+    horizon: Annotated[int, Meta(description="forecast: values ahead", ge=1, le=100_000)] = 10
+    buckets: Annotated[
+        int, Meta(description="classify: lengths that series are padded to; fewer pad more", ge=1, le=1_000)
+    ] = 4
     batch_size: Annotated[int, Meta(description="sequences in one update", ge=1, le=1_000_000)] = 8
     validation: Annotated[
         float, Meta(description="share of the data, its end, that is never trained on", gt=0, lt=1)
     ] = 0.05
     loss: Annotated[
-        str, Meta(description="cross_entropy, or package.module:function of your own; only ever typed by the user")
-    ] = "cross_entropy"
+        str,
+        Meta(
+            description="auto (the task's), cross_entropy, focal, mse, huber, quantile, or package.module:function of "
+            "your own; only ever typed by the user"
+        ),
+    ] = "auto"
     label_smoothing: Annotated[
         float, Meta(description="share of the target spread over all tokens (arXiv 1512.00567)", ge=0, lt=1)
     ] = 0.0
+    focal_gamma: Annotated[
+        float, Meta(description="focal: how much less counts what is well predicted (arXiv 1708.02002)", ge=0)
+    ] = 2.0
+    huber_delta: Annotated[
+        float, Meta(description="huber: errors above it count linearly, in standard deviations of the target", gt=0)
+    ] = 1.0
+    quantiles: Annotated[
+        tuple[Annotated[float, Meta(gt=0, lt=1)], ...], Meta(description="quantile: which are forecast, rising")
+    ] = (0.1, 0.5, 0.9)
+
+
+# Not of a task itself: where its data are, and how it is learnt.
+NOT_OF_THE_TASK = ("task", "data", "batch_size", "label_smoothing", "focal_gamma", "huber_delta")
+
+
+def task_options(options: SeqOptions) -> dict[str, Any]:
+    """The options from which a task can be made again where its data are elsewhere; those that are not the defaults.
+
+    A loss of the user's own is not among them: no file names code.
+    """
+    defaults = msgspec.to_builtins(SeqOptions())
+    return {
+        name: value
+        for name, value in msgspec.to_builtins(options).items()
+        if name not in NOT_OF_THE_TASK and value != defaults[name] and not (name == "loss" and ":" in value)
+    }
 
 
 class SeqEvalOptions(Options, frozen=True, kw_only=True):
@@ -57,11 +139,11 @@ class SeqEvalOptions(Options, frozen=True, kw_only=True):
 
     every: Annotated[int, Meta(description="updates between evaluations", gt=0)] = 100
     metric: Annotated[
-        str, Meta(description="which of the task's metrics chooses the best checkpoint; text: loss, word_share")
-    ] = "loss"
+        str, Meta(description="which of the task's metrics chooses the best checkpoint; auto: its first")
+    ] = "auto"
     max_tokens: Annotated[
         Annotated[int, Meta(gt=0)] | None,
-        Meta(description="tokens of an evaluation in training, evenly spread; none: all. The final score is of all"),
+        Meta(description="targets of an evaluation in training, evenly spread; none: all. The final score is of all"),
     ] = 20_000
     target: Annotated[float | None, Meta(description="stop once the metric reaches this")] = None
     patience: Annotated[

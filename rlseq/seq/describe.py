@@ -23,13 +23,14 @@ def describe(trainer: SeqTrainer) -> dict[str, str]:
     o, d, task, world = trainer.options, dimensions(trainer.options.net), trainer.task, trainer.world
     heads = f", {d.heads} heads" if o.net.core == "gpt" else ""
     shape = f"{d.layers} layer{'s' * (d.layers > 1)}, {d.width} wide{heads}"
-    memory = training_bytes(o.net, task.vocabulary, o.seq.context, rows_at_once(trainer))
+    memory = training_bytes(o.net, task.signature.vocabulary, task.context, rows_at_once(trainer))
     return {
         "task": f"{task.name}: {task.description}",
         "network": f"{o.net.core}, {shape}, {num_parameters(trainer.net)} parameters",
         "memory": f"about {memory / 2**20:.0f} MiB",
-        "updates": f"{o.run.steps}, each of {o.seq.batch_size} x {o.seq.context} = "
-        f"{o.seq.batch_size * o.seq.context} tokens",
+        "updates": f"{o.run.steps}, each of {o.seq.batch_size} x {task.context} = "
+        f"{o.seq.batch_size * task.context} {'tokens' if task.signature.reads_tokens else 'values'}"
+        + ("" if task.static else " at most"),
         **world.describe(),
         **trainer.update_step.describe(),
         "device": f"{trainer.device.type}, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}"

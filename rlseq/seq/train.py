@@ -1,8 +1,8 @@
 """Training of sequence models: the loop, and what it consists of.
 
-An update is one batch of windows; `optim.accumulate` cuts it into parts, each of which counts by its share of the
-batch's tokens, so the update is that of the whole batch. Several processes take rows of the same batch, drawn by all of
-them from the same stream: the update is that of one process, but for the rounding.
+An update is one batch; `optim.accumulate` cuts it into parts, each of which counts by its share of the batch's targets,
+so the update is that of the whole batch. Several processes take rows of the same batch, drawn by all of them from the
+same stream: the update is that of one process, but for the rounding.
 
 Shapes: B sequences, T tokens, V vocabulary.
 """
@@ -34,14 +34,24 @@ from rlseq.engine.update import SMALLEST_SCALE, UNFIT, Autograd, Gradients, Loss
 from rlseq.engine.weights import load_arrays, state_arrays
 from rlseq.envs.seeding import REPLAY, generator
 from rlseq.errors import CorruptFile, NonFiniteLoss, UsageError
-from rlseq.nets.network import NetInput
 from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqTraining
 from rlseq.seq.describe import describe
 from rlseq.seq.dropout import DROPOUT, DropoutStream
 from rlseq.seq.flops import peak_flops, training_flops
 from rlseq.seq.losses import elementwise, masked_mean
-from rlseq.seq.model import build_network, compiled, recordable, sample_text, validation_loss
+from rlseq.seq.model import (
+    Shows,
+    answered,
+    build_network,
+    compiled,
+    loss_name,
+    measure,
+    metric_name,
+    net_input,
+    recordable,
+    shown,
+)
 from rlseq.seq.numbers import SeqNumbers
 from rlseq.seq.tasks.task import Task
 
@@ -79,9 +89,11 @@ class SeqTrainer:
             self.net, options.optim, total_updates=total, precision=self.precision, recorder=recorder
         )
         self._forward: Callable[..., Any] = compiled(self.net) if options.engine.compile else self.net
-        self._element_loss = elementwise(options.seq.loss, options.seq.label_smoothing, vocabulary=task.vocabulary)
+        self._element_loss = elementwise(
+            loss_name(options, task), options.seq.label_smoothing, vocabulary=task.signature.num_outputs
+        )
         self._gradients: Gradients = Autograd(self.loss, self.precision, self.device)
-        self.recorded = recorder is not None and world.alone and recordable(options)
+        self.recorded = recorder is not None and world.alone and recordable(options, task)
         if recorder is not None and self.recorded:
             self._gradients = CapturedGradients(self._gradients, recorder)
         rows = world.rows(options.seq.batch_size)
@@ -95,9 +107,9 @@ class SeqTrainer:
         self._dropout = DropoutStream(self.device, options.run.seed, world.rank)
 
     def loss(self, batch: TokenBatch[Tensor]) -> Loss:
-        """The mean loss of a batch's tokens."""
-        logits_BTV = self._forward(NetInput((batch.inputs,)))[0]
-        return Loss(masked_mean(self._element_loss(logits_BTV, batch.targets), batch.mask), {})
+        """The mean loss of a batch's targets."""
+        outputs, targets = answered(self._forward(net_input(batch))[0], batch, self.task.signature)
+        return Loss(masked_mean(self._element_loss(outputs, targets), batch.mask), {})
 
     def loop(self, session: Session) -> None:
         """Draw a batch, learn from it, until the session ends."""
@@ -121,7 +133,7 @@ class SeqTrainer:
         batch = sent.arrays
         tokens = batch.num_targets()
         if not self.world.alone:
-            whole = self.options.seq.batch_size * batch.targets.shape[1]
+            whole = self.options.seq.batch_size * (tokens // len(batch.targets))
             tokens = whole if batch.mask is None else int(self.world.sum([tokens])[0])
         info = self.update_step(self._parts(sent, tokens), self._gradients)
         self._tokens += tokens
@@ -161,7 +173,7 @@ class SeqTrainer:
         """The rows of this process in `optim.accumulate` parts, each with its share of the `total` tokens that count in
         the whole batch. Shares are times the number of processes."""
         batch, tensors = sent
-        rows = len(batch.inputs)
+        rows = len(batch.targets)
         count = min(self.options.optim.accumulate, rows)
         if count == 1 and self.world.alone:
             return [Part(tensors, 1.0)]
@@ -186,24 +198,26 @@ class SeqTrainer:
             points["gpu/memory_gib"] = torch.cuda.max_memory_allocated() / 2**30
             peak = peak_flops(torch.cuda.get_device_name())
             if peak is not None and self.precision.dtype is not None:
-                flops = training_flops(self.options.net, self.net, self.options.seq.context)
+                flops = training_flops(self.options.net, self.net, self.task.context)
                 counts["gpu/mfu"] = tokens * flops / (peak * self.world.size)
         return Curves(points, counts)
 
     def evaluate(self, should_stop: Callable[[], bool] | None = None) -> Evaluation | None:
-        """The task's metrics on the validation split, and a sample; None if told to stop."""
-        o = self.options.eval
+        """The task's metrics on the validation split, a sample and pictures; None if told to stop."""
+        o, task = self.options.eval, self.task
         with self.update_step.averaged():
-            total = validation_loss(self.net, self.task, self.options, o.max_tokens, should_stop, self.world)
-            if total is None:
+            measured = measure(self.net, task, o.max_tokens, should_stop, self.world)
+            if measured is None:
                 return None
-            sample = sample_text(self.net, self.task, self.options, o.sample_tokens) if self.world.first else ""
-        metrics = self.world.from_first(self.task.metrics_of(*total, sample) if self.world.first else None)
+            shows = shown(self.net, task, self.options, measured) if self.world.first else Shows("", {})
+        metrics = self.world.from_first(task.metrics_of(measured.sums, shows.text) if self.world.first else None)
+        name = metric_name(self.options, task)
+        lower = task.metrics[name] == "lower"
         if self.options.optim.schedule == "plateau":
-            self.update_step.see_metric(metrics[o.metric], lower_is_better=self.task.metrics[o.metric] == "lower")
+            self.update_step.see_metric(metrics[name], lower_is_better=lower)
         curves = {f"eval/{name}": value for name, value in metrics.items()}
-        texts = {"sample": sample} if sample else {}
-        return Evaluation(metrics[o.metric], curves, self.task.metrics[o.metric] == "lower", texts)
+        texts = {"sample": shows.text} if shows.text else {}
+        return Evaluation(metrics[name], curves, lower, texts, shows.pictures)
 
     def model(self) -> Arrays:
         """The weights, averaged if the run averages them."""

@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from rlseq.seq.batch import TokenBatch
-from rlseq.sequence import Tokenizer
+from rlseq.sequence import Signature
 
 Direction = Literal["lower", "higher"]
 """Which values of a metric are better."""
 
 
 ALL = slice(None)
+
+
+class Answers(NamedTuple):
+    """What a model answers to a batch, reduced to what tasks measure.
+
+    Attributes:
+        loss: cross-entropy in nats of each target: tokens `[B, T]`, classes `[B]`; None for values.
+        best: the likeliest token `[B, T]` or class `[B]`, the first of equal ones; None for values.
+        values: `[B, H]`, or `[B, H, Q]` for Q quantiles: what follows the last place; None for tokens and classes.
+    """
+
+    loss: np.ndarray | None = None
+    best: np.ndarray | None = None
+    values: np.ndarray | None = None
+
+
+class Shown(NamedTuple):
+    """A validation batch, and what the model answered."""
+
+    batch: TokenBatch[np.ndarray]
+    answers: Answers
 
 
 class Task(Protocol):
@@ -40,20 +61,28 @@ class Task(Protocol):
         """Of the data."""
 
     @property
-    def vocabulary(self) -> int:
-        """Number of different tokens."""
+    def signature(self) -> Signature:
+        """What a model reads and answers."""
 
     @property
-    def tokenizer(self) -> Tokenizer | None:
-        """Between text and tokens; None if the tokens are no text."""
+    def context(self) -> int:
+        """Places of the longest sequence it gives, in training or validation: so far back a model must see."""
 
     @property
-    def tokens_per_epoch(self) -> int:
-        """Predictions of one pass over the training data."""
+    def static(self) -> bool:
+        """Whether all batches of training have one shape."""
+
+    @property
+    def predictions_per_epoch(self) -> int | None:
+        """Predictions of one pass over the training data; None: it is made as it is needed, without an end."""
 
     @property
     def metrics(self) -> Mapping[str, Direction]:
-        """The names of what `metrics_of` gives."""
+        """The names of what `metrics_of` gives; the first one chooses the best checkpoint if nothing else is said."""
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """Names of the losses that suit; the first is meant by `auto`."""
 
     def sample(self, rng: np.random.Generator, batch_size: int, rows: slice = ALL) -> TokenBatch[np.ndarray]:
         """A batch of training data, or some rows of one.
@@ -67,22 +96,38 @@ class Task(Protocol):
             The rows; a task's batches always carry a mask, or never.
         """
 
-    def validation(self, batch_size: int, max_tokens: int | None = None) -> Iterator[TokenBatch[np.ndarray]]:
+    def validation(self, batch_size: int, max_targets: int | None = None) -> Iterator[TokenBatch[np.ndarray]]:
         """The validation data in batches of at most `batch_size` sequences; every target once.
 
         Args:
             batch_size: sequences at once.
-            max_tokens: at most so many targets, evenly spread over the data and always the same; None: all.
+            max_targets: at most so many targets, evenly spread over the data and always the same; None: all.
         """
 
-    def metrics_of(self, total_loss: float, num_tokens: int, sample: str | None) -> dict[str, float]:
+    def tally(self, answers: Answers, batch: TokenBatch[np.ndarray]) -> np.ndarray:
+        """What a validation batch comes to, `[S]` float64: sums, which are added up over batches and processes.
+
+        The first is the number of targets.
+        """
+
+    def metrics_of(self, sums: np.ndarray, sample: str | None) -> dict[str, float]:
         """The metrics.
 
         Args:
-            total_loss: cross-entropy in nats, summed over the validation targets.
-            num_tokens: how many they were.
+            sums: `[S]`, of all validation batches.
             sample: what the model wrote; None or "": nothing, and metrics of it are left out.
         """
 
     def prompt(self) -> str:
-        """What a sample begins with."""
+        """What a sample begins with; "": the task has no sample."""
+
+    def examples(self, shown: Shown) -> str:
+        """Some rows of a validation batch as text, with what the model answered; "": there is nothing to read."""
+
+    def pictures(self, sums: np.ndarray, shown: Shown) -> dict[str, bytes]:
+        """Pictures of an evaluation, name -> PNG; none where there is nothing to see.
+
+        Args:
+            sums: `[S]`, of all validation batches.
+            shown: one of them.
+        """

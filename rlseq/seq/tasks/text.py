@@ -18,8 +18,8 @@ from rlseq.errors import UsageError
 from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqOptions
 from rlseq.seq.corpus import Corpus, read_corpus
-from rlseq.seq.tasks.task import ALL, Direction
-from rlseq.sequence import Tokenizer
+from rlseq.seq.tasks.task import ALL, Answers, Direction, Shown
+from rlseq.sequence import Signature
 
 NO_WORD = re.compile(r"\W+")
 LARGEST_EXPONENT = 700.0  # e to the power of this is still a number
@@ -50,11 +50,12 @@ class TextTask:
     """
 
     name = "text"
+    static = True
+    losses = ("cross_entropy", "focal")
 
     def __init__(self, options: SeqOptions, corpus: Corpus | None = None) -> None:
         corpus = corpus or read_corpus(options.data, options.pattern, options.unit)
-        self.tokenizer: Tokenizer | None = corpus.tokenizer
-        self.vocabulary = corpus.tokenizer.size
+        self.signature = Signature(vocabulary=corpus.tokenizer.size, tokenizer=corpus.tokenizer)
         self.sha256, self.description = corpus.sha256, corpus.description
         self.notes = list(corpus.notes)
         self.metrics: dict[str, Direction] = {
@@ -63,39 +64,45 @@ class TextTask:
             "perplexity": "lower",
             "word_share": "higher",
         }
-        self._context = options.context
+        self.context = options.context
         self._corpus = corpus
         self._split = split_tokens(corpus, options.validation, options.context)
         self._words: frozenset[str] | None = None
 
     @property
-    def tokens_per_epoch(self) -> int:
+    def predictions_per_epoch(self) -> int:
         """Targets of the training part."""
         return len(self._split.train) - 1
 
     def sample(self, rng: np.random.Generator, batch_size: int, rows: slice = ALL) -> TokenBatch[np.ndarray]:
         """Windows of the context's length from anywhere in the training part, every start equally likely."""
-        train, context = self._split.train, self._context
+        train, context = self._split.train, self.context
         start_B1 = rng.integers(0, len(train) - context, size=(batch_size, 1))[rows]
         window_BT = train[start_B1 + np.arange(context + 1)]
         return TokenBatch(window_BT[:, :-1].astype(np.int64), window_BT[:, 1:].astype(np.int64))
 
-    def validation(self, batch_size: int, max_tokens: int | None = None) -> Iterator[TokenBatch[np.ndarray]]:
+    def validation(self, batch_size: int, max_targets: int | None = None) -> Iterator[TokenBatch[np.ndarray]]:
         """The validation part in windows of the context's length that follow each other; the last is padded."""
-        tokens, context = self._split.validation, self._context
+        tokens, context = self._split.validation, self.context
         total = len(tokens) - 1
         starts = np.arange(0, total, context)
         longest = context
-        if max_tokens is not None and max_tokens < total:
-            count = max(1, max_tokens // context)
+        if max_targets is not None and max_targets < total:
+            count = max(1, max_targets // context)
             starts = starts[np.arange(count) * len(starts) // count]
-            longest = min(context, max_tokens)
+            longest = min(context, max_targets)
         for first in range(0, len(starts), batch_size):
             yield _windows(tokens, starts[first : first + batch_size], context, longest)
 
-    def metrics_of(self, total_loss: float, num_tokens: int, sample: str | None) -> dict[str, float]:
+    def tally(self, answers: Answers, batch: TokenBatch[np.ndarray]) -> np.ndarray:
+        """`[2]`: targets, and their loss in nats."""
+        assert answers.loss is not None
+        counted = answers.loss if batch.mask is None else answers.loss[batch.mask]
+        return np.array([counted.size, counted.sum(dtype=np.float64)])
+
+    def metrics_of(self, sums: np.ndarray, sample: str | None) -> dict[str, float]:
         """Loss in nats a token, the same in bits, perplexity (at most e^700), and the share of words that are words."""
-        loss = total_loss / num_tokens
+        loss = float(sums[1] / sums[0])
         metrics = {
             "loss": loss,
             "bits_per_token": loss / math.log(2),
@@ -113,6 +120,14 @@ class TextTask:
         if tokenizer.unit == "byte" or "\n" in tokenizer.characters:
             return "\n"
         return tokenizer.decode(self._corpus.tokens[:1])
+
+    def examples(self, shown: Shown) -> str:
+        """None: the sample shows more."""
+        return ""
+
+    def pictures(self, sums: np.ndarray, shown: Shown) -> dict[str, bytes]:
+        """None."""
+        return {}
 
 
 def split_tokens(corpus: Corpus, validation: float, context: int) -> Split:
