@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import numpy as np
+
 from rlseq.dqn.config import DqnOptions
 from rlseq.engine.flat import FlatParameters
 from rlseq.engine.transfer import WeightMirror

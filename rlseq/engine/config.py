@@ -75,7 +75,7 @@ class OptimOptions(Options, frozen=True, kw_only=True):
     lr_multipliers: Annotated[
         dict[str, float],
         Meta(description="factor of the learning rate by name, as in optim.freeze; the last one that matches counts"),
-    ] = {}
+    ] = {}  # noqa: RUF012
 
     def __post_init__(self) -> None:
         for glob, factor in self.lr_multipliers.items():

@@ -16,7 +16,7 @@ from rlseq.engine.selection import covering
 from rlseq.errors import UsageError
 
 Shapes = dict[str, tuple[int, ...]]
-HEAD, EMBEDDING = "head.", "embedding."
+ENDS = ("head.", "embedding.", "reader.")  # what answers, and what reads tokens or values
 SHOWN = 12  # names in a message
 
 
@@ -73,7 +73,7 @@ def inherit(
     Raises:
         UsageError: a parameter has another shape, or nothing fits; nothing was loaded then.
     """
-    own = {name: parameter for name, parameter in net.named_parameters()}
+    own = dict(net.named_parameters())
     buffers = {name for name, _ in net.named_buffers()}
     given = {name: array for name, array in arrays.items() if name not in buffers}
     wanted = [name for name in own if name in given and not name.startswith(tuple(anew))]
@@ -99,13 +99,12 @@ def inherit(
 def _misfit(
     odd: Sequence[str], own: Mapping[str, nn.Parameter], given: Mapping[str, np.ndarray], parent: str, fix: str
 ) -> str:
-    name = next((name for name in odd if not name.startswith((HEAD, EMBEDDING))), odd[0])
+    name = next((name for name in odd if not name.startswith(ENDS)), odd[0])
     more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
-    ends = name.startswith((HEAD, EMBEDDING))
-    return (
-        f"--from {parent}: {name} is {list(given[name].shape)} there and {list(own[name].shape)} in this network{more}. "
-        + ("Add --new-head: the ends of the network then begin anew, and the rest with those weights." if ends else fix)
-    )
+    if name.startswith(ENDS):
+        fix = "Add --new-head: the ends of the network then begin anew, and the rest with those weights."
+    there, here = list(given[name].shape), list(own[name].shape)
+    return f"--from {parent}: {name} is {there} there and {here} in this network{more}. {fix}"
 
 
 def _shapes(values: Mapping[str, Any]) -> Shapes:

@@ -89,9 +89,7 @@ class SeqTrainer:
             self.net, options.optim, total_updates=total, precision=self.precision, recorder=recorder
         )
         self._forward: Callable[..., Any] = compiled(self.net) if options.engine.compile else self.net
-        self._element_loss = elementwise(
-            loss_name(options, task), options.seq.label_smoothing, vocabulary=task.signature.num_outputs
-        )
+        self._element_loss = elementwise(loss_name(options, task), options.seq, task.signature)
         self._gradients: Gradients = Autograd(self.loss, self.precision, self.device)
         self.recorded = recorder is not None and world.alone and recordable(options, task)
         if recorder is not None and self.recorded:
