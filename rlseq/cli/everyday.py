@@ -118,9 +118,34 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="RUN",
-        help="Begin a new run with the best weights of another.",
+        help="Begin a new run with the best weights of another, as far as they fit; what does not is listed.",
         rich_help_panel=START,
         autocompletion=complete_path,
+    ),
+]
+NewHead = Annotated[
+    bool,
+    typer.Option(
+        "--new-head",
+        help="With --from: begin the network's head anew; and what reads its inputs, if those mean something else.",
+        rich_help_panel=START,
+    ),
+]
+Freeze = Annotated[
+    list[str] | None,
+    _everyday(
+        "--freeze",
+        "optim.freeze: parameters that are not trained, by name; * and ? as in a shell: core.blocks.0.*; repeatable",
+        metavar="GLOB",
+    ),
+]
+LrMultipliers = Annotated[
+    list[str] | None,
+    _everyday(
+        "--lr-multiplier",
+        "optim.lr_multipliers: factor of the learning rate by name, as in optim.freeze; the last one that matches "
+        "counts; repeatable",
+        metavar="GLOB=X",
     ),
 ]
 
