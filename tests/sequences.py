@@ -11,6 +11,7 @@ from rlseq.nets.sequence import SequenceNetwork
 from rlseq.sequence import SequenceSpec, Signature, Tokenizer
 
 LETTERS = "abcdefghijk"
+SIGNATURE = Signature(vocabulary=len(LETTERS), tokenizer=Tokenizer(unit="char", characters=LETTERS))
 CORES = ("gpt", "lstm", "gru")
 SIGNATURE = Signature(vocabulary=len(LETTERS), tokenizer=Tokenizer(unit="char", characters=LETTERS))
 CONTEXT, WINDOW = 16, 12
