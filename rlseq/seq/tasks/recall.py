@@ -3,12 +3,12 @@
 The multi-query associative recall of Zoology (arXiv 2312.04927), and its distances: every key comes again once, at a
 place drawn by a power law, nearer ones being likelier, and blanks fill the rest.
 
-For `tokens` each value is due where its key comes again, and the row goes on with a blank. Were the value in it, half of
-the values could be guessed from those that are left, and that is all a small model learns in 600 updates: 53 % of the
-values are right. With blanks it is 99.7 % after 200.
+For `tokens` each value is due where its key comes again, and the row goes on with a blank. Were the value in it, half
+of the values could be guessed from those that are left, and that is all a small model learns in 600 updates: 53 % of
+the values are right. With blanks it is 99.7 % after 200.
 
-For `translate` the row is the source, the answer is the values in the order of their keys, and these come again together
-at the end: strewn among blanks, their order is what a small model cannot find (53 % again).
+For `translate` the row is the source, the answer is the values in the order of their keys, and these come again
+together at the end: strewn among blanks, their order is what a small model does not find in 300 updates (53 % again).
 """
 
 from __future__ import annotations
