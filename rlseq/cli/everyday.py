@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rlseq.cli.launch import MOST_PROCESSES
-from rlseq.cli.params import complete_env, complete_path, complete_recipe, complete_run
+from rlseq.cli.params import complete_env, complete_path, complete_recipe, complete_run, complete_task
 
 START, OPTIONS = "Where to start", "Options (rlseq options lists all)"
 PROCESSES = "Processes"
@@ -28,6 +28,8 @@ class SequenceNet(StrEnum):
     gpt = "gpt"
     lstm = "lstm"
     gru = "gru"
+    encoder = "encoder"
+    transformer = "transformer"
 
 
 class NetSize(StrEnum):
@@ -97,7 +99,8 @@ RecipeFlag = Annotated[
     typer.Option(
         "--recipe",
         metavar="auto|none|NAME|FILE",
-        help="Option values to begin with. auto: those of the agent that rlseq ships for this environment, if any.",
+        help="Option values to begin with. auto: those that rlseq ships for this environment, or task and network, if "
+        "any.",
         rich_help_panel=START,
         autocompletion=complete_recipe,
     ),
@@ -117,9 +120,34 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="RUN",
-        help="Begin a new run with the best weights of another.",
+        help="Begin a new run with the best weights of another, as far as they fit; what does not is listed.",
         rich_help_panel=START,
         autocompletion=complete_path,
+    ),
+]
+NewHead = Annotated[
+    bool,
+    typer.Option(
+        "--new-head",
+        help="With --from: begin the network's head anew; and what reads its inputs, if those mean something else.",
+        rich_help_panel=START,
+    ),
+]
+Freeze = Annotated[
+    list[str] | None,
+    _everyday(
+        "--freeze",
+        "optim.freeze: parameters that are not trained, by name; * and ? as in a shell: core.blocks.0.*; repeatable",
+        metavar="GLOB",
+    ),
+]
+LrMultipliers = Annotated[
+    list[str] | None,
+    _everyday(
+        "--lr-multiplier",
+        "optim.lr_multipliers: factor of the learning rate by name, as in optim.freeze; the last one that matches "
+        "counts; repeatable",
+        metavar="GLOB=X",
     ),
 ]
 
@@ -151,27 +179,62 @@ MaxRestarts = Annotated[
 # Of `rlseq train seq`.
 Task = Annotated[
     str | None,
-    typer.Argument(metavar="TASK", help="text, which is also the default.", show_default=False),
+    typer.Argument(
+        metavar="TASK",
+        help="What is learnt: rlseq list tasks. Left out: text.",
+        autocompletion=complete_task,
+        show_default=False,
+    ),
 ]
 Data = Annotated[
     str | None,
     _everyday(
         "--data",
-        "seq.data: a text file, or a folder of them; none: the source of Python's standard library",
+        "seq.data: text: a file, or a folder of them; none: the source of Python's standard library. classify, "
+        "forecast: a CSV file",
         metavar="PATH",
     ),
 ]
-Net = Annotated[SequenceNet | None, _everyday("--net", "net.core: decoder-only Transformer, or a recurrent network")]
+Net = Annotated[
+    SequenceNet | None,
+    _everyday(
+        "--net", "net.core: decoder-only Transformer, recurrent network, encoder-decoder Transformer, or its encoder"
+    ),
+]
 Size = Annotated[
     NetSize | None,
     _everyday("--size", "net.size: layers, heads and width by name; each of them may be given instead"),
 ]
-Context = Annotated[int | None, _everyday("--context", "seq.context: tokens of a sequence")]
+Context = Annotated[
+    int | None,
+    _everyday("--context", "seq.context: text: tokens of a sequence; forecast: values that are read"),
+]
+Length = Annotated[
+    int | None,
+    _everyday(
+        "--length",
+        "seq.length: copy to recall: symbols of a question (addition: digits); none: the task's own",
+    ),
+]
+Label = Annotated[str | None, _everyday("--label", "seq.label: classify: the column with the label", metavar="COL")]
+Group = Annotated[
+    str | None,
+    _everyday(
+        "--group",
+        "seq.group: classify: rows with the same value in this column are one series; none: each row is one",
+        metavar="COL",
+    ),
+]
+Target = Annotated[
+    str | None, _everyday("--target", "seq.target: forecast: the column that is forecast", metavar="COL")
+]
+Horizon = Annotated[int | None, _everyday("--horizon", "seq.horizon: forecast: values ahead")]
 LossFlag = Annotated[
     str | None,
     _everyday(
         "--loss",
-        "seq.loss: cross_entropy, or package.module:function of your own; only ever typed by the user",
+        "seq.loss: auto (the task's), cross_entropy, focal, mse, huber, quantile, or package.module:function of your "
+        "own; only ever typed by the user",
         metavar="NAME",
     ),
 ]

@@ -23,7 +23,7 @@ def describe(trainer: SeqTrainer) -> dict[str, str]:
     o, d, task, world = trainer.options, dimensions(trainer.options.net), trainer.task, trainer.world
     heads = f", {d.heads} heads" if o.net.core == "gpt" else ""
     shape = f"{d.layers} layer{'s' * (d.layers > 1)}, {d.width} wide{heads}"
-    memory = training_bytes(o.net, task.signature.vocabulary, task.context, rows_at_once(trainer))
+    memory = training_bytes(o.net, task.signature, task.context, rows_at_once(trainer))
     return {
         "task": f"{task.name}: {task.description}",
         "network": f"{o.net.core}, {shape}, {num_parameters(trainer.net)} parameters",
@@ -32,6 +32,7 @@ def describe(trainer: SeqTrainer) -> dict[str, str]:
         f"{o.seq.batch_size * task.context} {'tokens' if task.signature.reads_tokens else 'values'}"
         + ("" if task.static else " at most"),
         **world.describe(),
+        **trainer.update_step.describe(),
         "device": f"{trainer.device.type}, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}"
         + _recorded(trainer),
         "precision": _precision(trainer),
