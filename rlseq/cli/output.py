@@ -172,3 +172,13 @@ def duration(seconds: float) -> str:
     """`0:01:12`."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def told(value: Any) -> str:
+    """A value out of a file, on one line: what is nested stands in parentheses."""
+    if isinstance(value, Mapping):
+        parts = {key: f"({told(part)})" if isinstance(part, dict | list) else told(part) for key, part in value.items()}
+        return ", ".join(f"{key} {text}" for key, text in parts.items())
+    if isinstance(value, list):
+        return ", ".join(map(told, value))
+    return number(value) if isinstance(value, float) else str(value)
