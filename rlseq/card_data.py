@@ -145,7 +145,7 @@ def _sequence_facts(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
         "validation": options.seq.validation,
         "context": options.seq.context,
         "tokens": summary["tokens"],
-        "selection_metric": options.eval.metric,
+        "selection_metric": metrics_of(options)[0].key if options.eval.metric == "auto" else options.eval.metric,
         "selection_tokens": options.eval.max_tokens,
         "generation": measure_generation(run.exported)._asdict(),
         "sample": {key: text[key] for key in ("prompt", "text", "tokens", "temperature", "seed")},

@@ -14,7 +14,7 @@ from rlseq.errors import CorruptFile, UsageError, check_name, did_you_mean
 from rlseq.recipe import Recipe, read_recipe
 from rlseq.runs import Run
 from rlseq.seq.config import SeqTraining
-from rlseq.zoo import agents, recipe_for
+from rlseq.zoo import recipe_for, shipped_recipes, task_recipe
 
 TREES: dict[str, type[DqnTraining] | type[SeqTraining]] = {"dqn": DqnTraining, "seq": SeqTraining}
 Training = DqnTraining | SeqTraining
@@ -38,6 +38,11 @@ EVERYDAY = {
         "batch_size": "seq.batch_size",
         "data": "seq.data",
         "context": "seq.context",
+        "length": "seq.length",
+        "label": "seq.label",
+        "group": "seq.group",
+        "target": "seq.target",
+        "horizon": "seq.horizon",
         "loss": "seq.loss",
         "net": "net.core",
         "size": "net.size",
@@ -92,15 +97,14 @@ def resolve_new(algorithm: str, given: Mapping[str, Any], recipe: str | Path, so
     Args:
         algorithm: a key of `TREES`.
         given: from `given_values`.
-        recipe: "auto" (the shipped one for this environment, if any), "none", a shipped agent's name, or a file.
+        recipe: "auto" (the shipped one for this environment, or task and network, if any), "none", a shipped one's
+            name, or a file.
         source: what messages call `given`.
 
     Raises:
         UsageError: anything wrong with recipe or values.
     """
-    env = given.get("env")
-    env_id = env.get("id") if isinstance(env, Mapping) else None
-    found = find_recipe(algorithm, recipe, env_id)
+    found = find_recipe(algorithm, recipe, given)
     layers = [Layer(source, given)]
     if found is not None:
         layers.insert(0, Layer(f"recipe {found.name}", found.values))
@@ -108,31 +112,49 @@ def resolve_new(algorithm: str, given: Mapping[str, Any], recipe: str | Path, so
     return Resolved(options, found.name if found else None)
 
 
-def find_recipe(algorithm: str, recipe: str | Path, env_id: str | None) -> Recipe | None:
-    """The recipe meant by `--recipe`, or None.
+def find_recipe(algorithm: str, recipe: str | Path, given: Mapping[str, Any]) -> Recipe | None:
+    """The recipe meant by `--recipe`, or None; `given` are the options typed.
 
     Raises:
         UsageError: there is none of this name, or it is for another algorithm.
     """
     if recipe == "none":
         return None
+    shipped = shipped_recipes()
     if recipe == "auto":
-        agent = recipe_for(env_id, algorithm) if env_id else None
-        return read_recipe(agent.recipe, agent.name) if agent else None
+        name = _shipped_for(algorithm, given)
+        return None if name is None else read_recipe(shipped[name], name)
     check_name(recipe, "--recipe")
-    shipped = agents()
     if str(recipe) in shipped:
-        found = read_recipe(shipped[str(recipe)].recipe, str(recipe))
+        found = read_recipe(shipped[str(recipe)], str(recipe))
     elif Path(recipe).is_file():
         found = read_recipe(Path(recipe), Path(recipe).name)
     else:
         raise UsageError(
-            f"--recipe {recipe}: neither a file nor a shipped agent.{did_you_mean(str(recipe), shipped)} "
+            f"--recipe {recipe}: neither a file nor a shipped recipe.{did_you_mean(str(recipe), shipped)} "
             f"Shipped: {', '.join(shipped) or 'none'}; or --recipe none."
         )
     if found.algorithm != algorithm:
         raise UsageError(f"recipe {found.name} is for {found.algorithm}, not for {algorithm}.")
     return found
+
+
+def _shipped_for(algorithm: str, given: Mapping[str, Any]) -> str | None:
+    """The name of the recipe for what was typed: an environment, or a task and its network."""
+    if algorithm == "seq":
+        from rlseq.seq.tasks.table import TASKS
+
+        task, core = _typed(given, "seq", "task"), _typed(given, "net", "core")
+        entry = TASKS.get(task) if isinstance(task, str) else None
+        return task_recipe(task, core or entry.core) if entry is not None and entry.core is not None else None
+    env_id = _typed(given, "env", "id")
+    agent = recipe_for(env_id, algorithm) if env_id else None
+    return None if agent is None else agent.name
+
+
+def _typed(given: Mapping[str, Any], group: str, option: str) -> Any:
+    values = given.get(group)
+    return values.get(option) if isinstance(values, Mapping) else None
 
 
 def read_options(run: Run) -> tuple[str, Training]:

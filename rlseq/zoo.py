@@ -49,6 +49,19 @@ def agents() -> dict[str, Agent]:
     return {path.name: agent_in(path) for path in sorted(folder.iterdir()) if is_agent(path)}
 
 
+def shipped_recipes() -> dict[str, Path]:
+    """All recipes by name: those of the agents, and those of tasks in `rlseq/recipes`, which ship no model."""
+    folder = Path(__file__).resolve().parent / "recipes"
+    of_tasks = {path.stem: path for path in sorted(folder.glob("*.toml"))}
+    return {**of_tasks, **{name: agent.recipe for name, agent in agents().items()}}
+
+
+def task_recipe(task: str, core: str) -> str | None:
+    """The name of the recipe for a sequence task and a kind of network, `<task>-<core>`, if one is shipped."""
+    name = f"{task}-{core}"
+    return name if name in shipped_recipes() else None
+
+
 def recipe_for(env_id: str, algorithm: str) -> Agent | None:
     """The agent whose recipe is for this environment and algorithm, if one is shipped.
 

@@ -14,7 +14,14 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from rlseq.sequence import SEQUENCE_KEY, SequenceSpec, SequenceState, Tokenizer, encode_sequence_spec
+from rlseq.sequence import (
+    SEQUENCE_KEY,
+    SequenceSpec,
+    SequenceState,
+    Signature,
+    Tokenizer,
+    encode_sequence_spec,
+)
 
 LETTERS = "abcd"
 WINDOW = 4
@@ -22,10 +29,9 @@ SPEC = SequenceSpec(
     rlseq_version="test",
     task="text",
     model="hand",
-    vocabulary=len(LETTERS),
+    signature=Signature(vocabulary=len(LETTERS), tokenizer=Tokenizer(unit="char", characters=LETTERS)),
     context=3,
     window=WINDOW,
-    tokenizer=Tokenizer(unit="char", characters=LETTERS),
     state=(
         SequenceState(name="counts", output="counts_out", shape=("batch", len(LETTERS))),
         SequenceState(name="seen", output="seen_out", shape=("batch", "past"), dtype="int64"),

@@ -8,10 +8,12 @@ import torch
 from rlseq.nets.config import SequenceNetOptions
 from rlseq.nets.network import seeded
 from rlseq.nets.sequence import SequenceNetwork
-from rlseq.sequence import SequenceSpec, Tokenizer
+from rlseq.sequence import SequenceSpec, Signature, Tokenizer
 
 LETTERS = "abcdefghijk"
+SIGNATURE = Signature(vocabulary=len(LETTERS), tokenizer=Tokenizer(unit="char", characters=LETTERS))
 CORES = ("gpt", "lstm", "gru")
+SIGNATURE = Signature(vocabulary=len(LETTERS), tokenizer=Tokenizer(unit="char", characters=LETTERS))
 CONTEXT, WINDOW = 16, 12
 SEEDS = {"gpt": 2, "lstm": 0, "gru": 1}  # weights that write more than two letters
 SCALE = 4.0  # of the weights; with 12 a GRU is chaotic, and rounding grows without bound
@@ -21,7 +23,7 @@ def small_network(core: str) -> SequenceNetwork:
     """Two layers, 32 wide, with dropout, so that a forgotten `eval()` shows; a gpt sees less than its context."""
     heads, window = (4, WINDOW) if core == "gpt" else (None, None)
     options = SequenceNetOptions(core=core, layers=2, heads=heads, width=32, window=window, dropout=0.2)
-    net = seeded(SEEDS[core], lambda: SequenceNetwork(len(LETTERS), options, CONTEXT))
+    net = seeded(SEEDS[core], lambda: SequenceNetwork(SIGNATURE, options, CONTEXT))
     assert isinstance(net, SequenceNetwork)
     with torch.no_grad():
         for parameter in net.parameters():
@@ -35,10 +37,9 @@ def spec_of(net: SequenceNetwork, core: str) -> SequenceSpec:
         rlseq_version="test",
         task="text",
         model=core,
-        vocabulary=len(LETTERS),
+        signature=SIGNATURE,
         context=CONTEXT,
         window=net.window,
-        tokenizer=Tokenizer(unit="char", characters=LETTERS),
         state=net.state_leaves,
         lineage=({"step": "train", "data_sha256": "0" * 64},),
         scores={"loss": 1.25},

@@ -24,9 +24,10 @@ def test_every_algorithm_and_task_is_judged_by_something() -> None:
 
 def test_they_are_what_the_task_measures_and_better_in_the_same_direction(tmp_path: Path) -> None:
     data = str(write_text(tmp_path / "t.txt"))
-    for name, make in TASKS.items():
-        task = make(SeqOptions(data=data))
+    for name, entry in TASKS.items():
+        task = entry.make(SeqOptions(data=data), entry.kinds[0])
         assert {metric.key: metric.better for metric in METRICS[name]}.items() <= dict(task.metrics).items()
+        assert METRICS[name][0].key == next(iter(task.metrics))
         assert all(metric.curve == f"eval/{metric.key}" for metric in METRICS[name])
 
 

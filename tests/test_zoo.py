@@ -92,7 +92,7 @@ def test_every_shipped_agent_has_a_policy_and_is_found_by_its_environment() -> N
 def test_a_sequence_model_is_trained_by_a_recipe_only_if_it_is_named() -> None:
     from rlseq.resolve import find_recipe, resolve_new
 
-    assert find_recipe("seq", "auto", None) is None
+    assert find_recipe("seq", "auto", {}) is None
     assert resolve_new("seq", {}, "text-gpt", "arguments").recipe == "text-gpt"
 
 

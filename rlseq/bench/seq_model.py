@@ -23,7 +23,7 @@ from rlseq.seq.batch import TokenBatch
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from rlseq.nets.sequence import SequenceNetwork
+    from rlseq.nets.build import Network
     from rlseq.seq.tasks.task import Task
     from rlseq.trained_sequence import SequenceJob
 
@@ -82,7 +82,7 @@ def generate_cached(player: Any, prompt_T: np.ndarray, num_tokens: int) -> list[
     return list(generate(player, prompt_T, num_tokens, GREEDY, np.random.default_rng(0)))
 
 
-def generate_uncached(net: SequenceNetwork, prompt_T: np.ndarray, num_tokens: int) -> list[int]:
+def generate_uncached(net: Network, prompt_T: np.ndarray, num_tokens: int) -> list[int]:
     """The greedy continuation by a network that remembers nothing: every token reads the whole text before it."""
     import torch
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rlseq.cli.launch import MOST_PROCESSES
-from rlseq.cli.params import complete_env, complete_path, complete_recipe, complete_run
+from rlseq.cli.params import complete_env, complete_path, complete_recipe, complete_run, complete_task
 
 START, OPTIONS = "Where to start", "Options (rlseq options lists all)"
 PROCESSES = "Processes"
@@ -97,7 +97,8 @@ RecipeFlag = Annotated[
     typer.Option(
         "--recipe",
         metavar="auto|none|NAME|FILE",
-        help="Option values to begin with. auto: those of the agent that rlseq ships for this environment, if any.",
+        help="Option values to begin with. auto: those that rlseq ships for this environment, or task and network, if "
+        "any.",
         rich_help_panel=START,
         autocompletion=complete_recipe,
     ),
@@ -176,13 +177,19 @@ MaxRestarts = Annotated[
 # Of `rlseq train seq`.
 Task = Annotated[
     str | None,
-    typer.Argument(metavar="TASK", help="text, which is also the default.", show_default=False),
+    typer.Argument(
+        metavar="TASK",
+        help="What is learnt: rlseq list tasks. Left out: text.",
+        autocompletion=complete_task,
+        show_default=False,
+    ),
 ]
 Data = Annotated[
     str | None,
     _everyday(
         "--data",
-        "seq.data: a text file, or a folder of them; none: the source of Python's standard library",
+        "seq.data: text: a file, or a folder of them; none: the source of Python's standard library. classify, "
+        "forecast: a CSV file",
         metavar="PATH",
     ),
 ]
@@ -191,12 +198,36 @@ Size = Annotated[
     NetSize | None,
     _everyday("--size", "net.size: layers, heads and width by name; each of them may be given instead"),
 ]
-Context = Annotated[int | None, _everyday("--context", "seq.context: tokens of a sequence")]
+Context = Annotated[
+    int | None,
+    _everyday("--context", "seq.context: text: tokens of a sequence; forecast: values that are read"),
+]
+Length = Annotated[
+    int | None,
+    _everyday(
+        "--length",
+        "seq.length: copy to recall: symbols of a question (addition: digits); none: the task's own",
+    ),
+]
+Label = Annotated[str | None, _everyday("--label", "seq.label: classify: the column with the label", metavar="COL")]
+Group = Annotated[
+    str | None,
+    _everyday(
+        "--group",
+        "seq.group: classify: rows with the same value in this column are one series; none: each row is one",
+        metavar="COL",
+    ),
+]
+Target = Annotated[
+    str | None, _everyday("--target", "seq.target: forecast: the column that is forecast", metavar="COL")
+]
+Horizon = Annotated[int | None, _everyday("--horizon", "seq.horizon: forecast: values ahead")]
 LossFlag = Annotated[
     str | None,
     _everyday(
         "--loss",
-        "seq.loss: cross_entropy, or package.module:function of your own; only ever typed by the user",
+        "seq.loss: auto (the task's), cross_entropy, focal, mse, huber, quantile, or package.module:function of your "
+        "own; only ever typed by the user",
         metavar="NAME",
     ),
 ]

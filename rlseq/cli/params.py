@@ -41,10 +41,17 @@ def complete_env(incomplete: str) -> list[str]:
 
 
 def complete_recipe(incomplete: str) -> list[str]:
-    """auto, none, and the shipped agents."""
-    from rlseq.zoo import agents
+    """auto, none, and the shipped recipes."""
+    from rlseq.zoo import shipped_recipes
 
-    return [name for name in ("auto", "none", *agents()) if name.startswith(incomplete)]
+    return [name for name in ("auto", "none", *shipped_recipes()) if name.startswith(incomplete)]
+
+
+def complete_task(incomplete: str) -> list[str]:
+    """Sequence tasks."""
+    from rlseq.seq.tasks.table import TASKS
+
+    return [name for name in TASKS if name.startswith(incomplete)]
 
 
 def complete_agent(incomplete: str) -> list[str]:

@@ -19,8 +19,8 @@ from rlseq.engine.weights import state_arrays
 from rlseq.exporter.graph import DEFAULT_OPSET, candidate_for, traced, with_metadata, write_graph
 from rlseq.exporter.sequence_parity import check_sequence_parity
 from rlseq.files import sha256_arrays
+from rlseq.nets.build import Network
 from rlseq.nets.network import NetInput
-from rlseq.nets.sequence import SequenceNetwork
 from rlseq.nets.stepper import TorchSequence
 from rlseq.player.sequence import LOGITS, TOKENS, load_sequence
 from rlseq.sequence import SEQUENCE_KEY, SequenceSpec, SequenceState, encode_sequence_spec
@@ -31,7 +31,7 @@ EXAMPLE_SIZES = {"batch": 2, "time": 5, "past": 7}  # all different, and none th
 class SequenceGraph(nn.Module):
     """What is exported: the network itself, its tokens and state as one row of arrays."""
 
-    def __init__(self, net: SequenceNetwork) -> None:
+    def __init__(self, net: Network) -> None:
         super().__init__()
         self.net = net
 
@@ -40,7 +40,7 @@ class SequenceGraph(nn.Module):
         return logits_BTV, *state
 
 
-def build_sequence_graph(net: SequenceNetwork, spec: SequenceSpec, opset: int = DEFAULT_OPSET) -> onnx.ModelProto:
+def build_sequence_graph(net: Network, spec: SequenceSpec, opset: int = DEFAULT_OPSET) -> onnx.ModelProto:
     """The network as an ONNX model with symbolic batch, time and past, without metadata.
 
     Raises:
@@ -87,7 +87,7 @@ def with_sequence_spec(model: onnx.ModelProto, spec: SequenceSpec) -> onnx.Model
     return with_metadata(model, {SEQUENCE_KEY: encode_sequence_spec(spec)})
 
 
-def export_sequence(net: SequenceNetwork, spec: SequenceSpec, path: Path, opset: int | None = None) -> dict[str, Any]:
+def export_sequence(net: Network, spec: SequenceSpec, path: Path, opset: int | None = None) -> dict[str, Any]:
     """Write a network as one ONNX file that is proven to write as it does.
 
     Args:

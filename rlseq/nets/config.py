@@ -22,18 +22,23 @@ class NetOptions(Options, frozen=True, kw_only=True):
 
 
 class SequenceNetOptions(Options, frozen=True, kw_only=True):
-    """A network over sequences of tokens."""
+    """A network over sequences of tokens or values."""
 
     core: Annotated[
-        Literal["gpt", "lstm", "gru"], Meta(description="decoder-only Transformer, or a recurrent network")
+        Literal["gpt", "lstm", "gru", "transformer", "encoder"],
+        Meta(description="decoder-only Transformer, recurrent network, encoder-decoder Transformer, or its encoder"),
     ] = "gpt"
+    bidirectional: Annotated[
+        bool | None,
+        Meta(description="lstm, gru: half of the units read backwards, one answer a sequence; none: true to classify"),
+    ] = None
     size: Annotated[
         Literal["tiny", "small", "base"],
         Meta(description="layers, heads and width by name; each of them may be given instead"),
     ] = "small"
     layers: Annotated[Annotated[int, Meta(ge=1, le=1_000)] | None, Meta(description="layers; none: of the size")] = None
     heads: Annotated[
-        Annotated[int, Meta(ge=1, le=1_000)] | None, Meta(description="gpt: attention heads; none: of the size")
+        Annotated[int, Meta(ge=1, le=1_000)] | None, Meta(description="attention heads; none: of the size")
     ] = None
     width: Annotated[
         Annotated[int, Meta(ge=1, le=65_536)] | None,
@@ -41,15 +46,19 @@ class SequenceNetOptions(Options, frozen=True, kw_only=True):
     ] = None
     mlp_width: Annotated[
         Annotated[int, Meta(ge=1, le=262_144)] | None,
-        Meta(description="gpt: width of the feed-forward layers; none: four times the width"),
+        Meta(description="Transformers: width of the feed-forward layers; none: four times the width"),
     ] = None
     activation: Annotated[
-        Literal["gelu", "relu", "relu2", "swiglu"],
-        Meta(description="gpt: of the feed-forward layers; relu2 is the square of relu (arXiv 2109.08668)"),
-    ] = "relu2"
+        Literal["gelu", "relu", "relu2", "swiglu"] | None,
+        Meta(
+            description="of the feed-forward layers; relu2 is the square of relu (arXiv 2109.08668), for gpt alone, as "
+            "is swiglu; none: relu2 for gpt, gelu for transformer and encoder"
+        ),
+    ] = None
     qk_norm: Annotated[
-        bool, Meta(description="gpt: queries and keys are normalised before they meet (arXiv 2010.04245)")
-    ] = True
+        bool | None,
+        Meta(description="gpt: queries and keys are normalised before they meet (arXiv 2010.04245); none: true"),
+    ] = None
     window: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(description="gpt: tokens that a token sees, itself included; none: the whole context"),

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rlseq.nets.config import SequenceNetOptions
 from rlseq.nets.fused import normed_and_turned, squared_relu, turned
-from rlseq.nets.sizes import Dimensions
+from rlseq.nets.sizes import Dimensions, activation
 from rlseq.sequence import SequenceState
 
 State = tuple[Tensor, ...]
@@ -84,7 +84,7 @@ class Attention(nn.Module):
     def __init__(self, dims: Dimensions, options: SequenceNetOptions) -> None:
         super().__init__()
         self.num_heads, self.head_size = dims.heads, dims.width // dims.heads
-        self.qk_norm = options.qk_norm
+        self.qk_norm = options.qk_norm is not False
         self.qkv = nn.Linear(dims.width, 3 * dims.width, bias=False)  # rows: [q, k, v] x heads x numbers of a head
         self.out = nn.Linear(dims.width, dims.width, bias=False)
 
@@ -108,8 +108,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, dims: Dimensions, options: SequenceNetOptions) -> None:
         super().__init__()
-        self.activation = options.activation
-        gates = 2 if options.activation == "swiglu" else 1
+        self.activation = activation(options)
+        gates = 2 if self.activation == "swiglu" else 1
         self.up = nn.Linear(dims.width, gates * dims.mlp_width, bias=False)
         self.down = nn.Linear(dims.mlp_width, dims.width, bias=False)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from rlseq.nets.build import Network
 from rlseq.nets.network import NetInput, State
-from rlseq.nets.sequence import SequenceNetwork
 from rlseq.sequence import SequenceSpec
 
 
@@ -21,7 +21,7 @@ class TorchSequence:
         spec: its description.
     """
 
-    def __init__(self, net: SequenceNetwork, spec: SequenceSpec) -> None:
+    def __init__(self, net: Network, spec: SequenceSpec) -> None:
         self.net = net
         self.spec = spec
         self._device = next(net.parameters()).device

@@ -23,7 +23,7 @@ def describe(trainer: SeqTrainer) -> dict[str, str]:
     o, d, task, world = trainer.options, dimensions(trainer.options.net), trainer.task, trainer.world
     heads = f", {d.heads} heads" if o.net.core == "gpt" else ""
     shape = f"{d.layers} layer{'s' * (d.layers > 1)}, {d.width} wide{heads}"
-    memory = training_bytes(o.net, task.signature.vocabulary, task.context, rows_at_once(trainer))
+    memory = training_bytes(o.net, task.signature, task.context, rows_at_once(trainer))
     return {
         "task": f"{task.name}: {task.description}",
         "network": f"{o.net.core}, {shape}, {num_parameters(trainer.net)} parameters",

@@ -34,9 +34,7 @@ SAMPLES = 101  # the random stream of samples
 def build_network(options: SeqTraining, task: Task) -> Network:
     """The network of a run, with the initial weights of its seed, on the CPU."""
     signature = task.signature
-    size = training_bytes(
-        options.net, signature.vocabulary, task.context, options.seq.batch_size // options.optim.accumulate or 1
-    )
+    size = training_bytes(options.net, signature, task.context, options.seq.batch_size // options.optim.accumulate or 1)
     check_memory(size, "training this network", "make net.size, seq.batch_size or the sequences smaller")
     return cast(
         Network,

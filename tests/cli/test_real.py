@@ -139,7 +139,7 @@ def test_a_series(cli: Cli, place: Path) -> None:
             "train dqn CartPole-v1 --set replay.capacity=10",
             "replay.batch_size = 64 is larger than replay.capacity = 10",
         ),
-        ("train dqn CartPole-v1 --recipe nosuch", "--recipe nosuch: neither a file nor a shipped agent"),
+        ("train dqn CartPole-v1 --recipe nosuch", "--recipe nosuch: neither a file nor a shipped recipe"),
         ("train dqn CartPole-v1 --resume mine --from mine", "give one of them"),
         ("train dqn CartPole-v1 --from nosuch", "nosuch"),
         ("train dqn CartPole-v1 --name mine", "the run runs/mine exists. Choose another --name"),

@@ -19,6 +19,7 @@ from rlseq.engine.update import Part
 from rlseq.errors import UsageError
 from rlseq.nets.config import SequenceNetOptions
 from rlseq.nets.sequence import SequenceNetwork
+from rlseq.sequence import Signature
 from tests.engine.test_update import PLAIN, SCALED, Batch, batches, loss_of, network, options, step_of
 
 WIDTH = 32
@@ -140,7 +141,7 @@ def test_matrices_in_one_parameter_are_taken_apart(monkeypatch: pytest.MonkeyPat
 
 
 def test_queries_keys_and_values_of_a_transformer_are_taken_apart() -> None:
-    net = SequenceNetwork(7, SequenceNetOptions(layers=2, heads=2, width=8), 4)
+    net = SequenceNetwork(Signature(vocabulary=7), SequenceNetOptions(layers=2, heads=2, width=8), 4)
     shapes = FlatParameters(net).hidden_shapes
     assert shapes == [(8, 8)] * 4 + [(32, 8), (8, 32)] + [(8, 8)] * 4 + [(32, 8), (8, 32)]
 

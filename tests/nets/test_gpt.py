@@ -16,13 +16,14 @@ from rlseq.nets.fused import normed_and_turned, squared_relu, turned
 from rlseq.nets.gpt import Rotary, attend, products, visible
 from rlseq.nets.network import NetInput, seeded
 from rlseq.nets.sequence import SequenceNetwork
+from rlseq.sequence import Signature
 
 V = 13
 
 
 def made(context: int = 6, **options: Any) -> SequenceNetwork:
     chosen = SequenceNetOptions(**{"layers": 2, "heads": 2, "width": 8, **options})
-    net = seeded(0, lambda: SequenceNetwork(V, chosen, context))
+    net = seeded(0, lambda: SequenceNetwork(Signature(vocabulary=V), chosen, context))
     assert isinstance(net, SequenceNetwork)
     return net
 

@@ -11,6 +11,7 @@ import torch
 from rlseq.nets.config import SequenceNetOptions
 from rlseq.nets.network import NetInput
 from rlseq.nets.sequence import SequenceNetwork
+from rlseq.sequence import Signature
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -19,7 +20,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("core", ["lstm", "gru"])
 def test_a_step_is_the_cells_equations(core: Any) -> None:
-    net = SequenceNetwork(7, SequenceNetOptions(core=core, layers=2, width=6), context=4)
+    net = SequenceNetwork(Signature(vocabulary=7), SequenceNetOptions(core=core, layers=2, width=6), context=4)
     w = {name: value.double().numpy() for name, value in net.state_dict().items()}
     h, c = np.random.default_rng(0).normal(size=(2, 2, 1, 6))
     x = w["embedding.weight"][3]
@@ -48,7 +49,7 @@ def test_a_step_is_the_cells_equations(core: Any) -> None:
 
 
 def test_an_lstm_begins_with_open_forget_gates() -> None:
-    net = SequenceNetwork(7, SequenceNetOptions(core="lstm", width=64), context=4)
+    net = SequenceNetwork(Signature(vocabulary=7), SequenceNetOptions(core="lstm", width=64), context=4)
     for name, value in net.state_dict().items():
         if "bias_ih" in name:
             means = value.unflatten(0, (4, 64)).mean(1).numpy()
@@ -56,4 +57,4 @@ def test_an_lstm_begins_with_open_forget_gates() -> None:
 
 
 def test_the_window_has_no_bound() -> None:
-    assert SequenceNetwork(7, SequenceNetOptions(core="gru", width=8), context=4).window is None
+    assert SequenceNetwork(Signature(vocabulary=7), SequenceNetOptions(core="gru", width=8), context=4).window is None

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from rlseq.nets.config import SequenceNetOptions
 from rlseq.nets.network import NetInput, num_parameters, seeded
 from rlseq.nets.sequence import SequenceNetwork
+from rlseq.sequence import Signature
 
 VOCABULARY, CONTEXT = 11, 8
 EVERY: dict[str, dict[str, Any]] = {
@@ -31,7 +32,7 @@ def made(options: dict[str, Any], *, seed: int = 0, scale: float = 1.0) -> Seque
     """A small network in evaluation; `scale` enlarges its matrices, so that tokens far apart matter to each other."""
     heads = {"heads": 2} if options.get("core", "gpt") == "gpt" else {}
     chosen = SequenceNetOptions(**{"layers": 2, "width": 16, **heads, **options})
-    net = seeded(seed, lambda: SequenceNetwork(VOCABULARY, chosen, CONTEXT)).eval()
+    net = seeded(seed, lambda: SequenceNetwork(Signature(vocabulary=VOCABULARY), chosen, CONTEXT)).eval()
     assert isinstance(net, SequenceNetwork)
     with torch.no_grad():
         for parameter in net.parameters():

@@ -11,9 +11,9 @@ import pytest
 from rlseq.errors import UsageError
 from rlseq.player.generate import generate, read
 from rlseq.player.sampling import GREEDY, Sampling
-from rlseq.sequence import SequenceSpec
+from rlseq.sequence import SequenceSpec, Signature
 
-SPEC = SequenceSpec(task="text", model="hand", vocabulary=7, context=4)
+SPEC = SequenceSpec(task="text", model="hand", signature=Signature(vocabulary=7), context=4)
 
 
 class Sum:

@@ -18,7 +18,7 @@ from rlseq.player.generate import generate
 from rlseq.player.onnx_policy import load_onnx
 from rlseq.player.sampling import GREEDY
 from rlseq.player.sequence import load_sequence
-from rlseq.sequence import SEQUENCE_KEY, SequenceState, Tokenizer
+from rlseq.sequence import SEQUENCE_KEY, SequenceState, Signature, Tokenizer
 from tests import graphs
 from tests.sequence_graphs import SPEC, counting_model, save_counting
 
@@ -79,16 +79,29 @@ def test_external_data_is_refused_before_onnx_runtime_opens_the_file(
 # ------------------------------------------------------------------------------------------------- damaged descriptions
 
 STATE = SPEC.state
+SERIES = Signature(kind="forecast", features=("x",), shift=(0.0,), scale=(1.0,), horizon=2)
+
+
+def with_tokenizer(tokenizer: Tokenizer) -> Signature:
+    return msgspec.structs.replace(SPEC.signature, tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"vocabulary": 0, "tokenizer": None},
-        {"vocabulary": 2**40, "tokenizer": None},
-        {"vocabulary": 5},  # the tokenizer has 4
-        {"tokenizer": Tokenizer(unit="char", characters="abca")},
-        {"tokenizer": Tokenizer(unit="byte")},
+        {"signature": Signature(vocabulary=0)},
+        {"signature": Signature(vocabulary=2**40)},
+        {"signature": msgspec.structs.replace(SPEC.signature, vocabulary=5)},  # the tokenizer has 4
+        {"signature": with_tokenizer(Tokenizer(unit="char", characters="abca"))},
+        {"signature": with_tokenizer(Tokenizer(unit="byte"))},
+        {"signature": msgspec.structs.replace(SPEC.signature, end=4)},
+        {"signature": msgspec.structs.replace(SPEC.signature, kind="translate", start=1)},  # without an end
+        {"signature": msgspec.structs.replace(SPEC.signature, features=("x",))},
+        {"signature": SERIES, "one_pass": True, "state": (STATE[0],)},
+        {"signature": msgspec.structs.replace(SERIES, scale=(0.0,)), "state": ()},
+        {"signature": msgspec.structs.replace(SERIES, target=1), "state": ()},
+        {"signature": msgspec.structs.replace(SERIES, horizon=0), "state": ()},
+        {"signature": msgspec.structs.replace(SERIES, quantiles=(1.5,)), "state": ()},
         {"context": 0},
         {"context": 2**62},
         {"window": 0},
@@ -130,7 +143,7 @@ def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"vocabulary": 3, "tokenizer": None}, r"promises logits: float32 \[batch, time, 3\], its graph has .*, 4\]"),
+        ({"signature": Signature(vocabulary=3)}, r"promises logits: float32 \[batch, time, 3\], its graph has .*, 4\]"),
         ({"state": STATE[:2]}, "promises inputs counts, seen, tokens, its graph has inputs counts, position"),
         ({"state": (*STATE, SequenceState(name="x", output="y", shape=()))}, "promises inputs counts, position, seen"),
         ({"state": (msgspec.structs.replace(STATE[0], output="lost"), *STATE[1:])}, "promises outputs lost"),
@@ -230,7 +243,7 @@ def test_a_graph_that_fails_is_explained(tmp_path: Path) -> None:
     [
         {"state": (msgspec.structs.replace(STATE[0], name="x" * 10_000), *STATE[1:])},
         {"state": (msgspec.structs.replace(STATE[0], output="x" * 10_000), *STATE[1:])},
-        {"tokenizer": Tokenizer(unit="x" * 10_000)},  # type: ignore[arg-type]
+        {"signature": with_tokenizer(Tokenizer(unit="x" * 10_000))},  # type: ignore[arg-type]
     ],
 )
 def test_a_message_stays_readable_whatever_stands_in_the_file(changes: dict[str, Any], tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,16 @@ from rlseq.config import Layer, resolve
 from rlseq.engine.distributed import World
 from rlseq.ranks import Place
 from rlseq.seq.config import SeqTraining
-from rlseq.seq.model import build_network, validation_loss
+from rlseq.seq.model import build_network, measure
 from rlseq.seq.tasks.table import TASKS
 from tests.training import SMALL_SEQ, merged, write_text
 
 
 class Part(World):
-    """One of several processes, which gives its own numbers as the sums."""
+    """One of several processes, which gives its own numbers as those of all."""
 
-    def sum(self, values: Sequence[float]) -> list[float]:
-        return list(values)
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
 
 
 @pytest.mark.parametrize("size", [2, 3, 16])
@@ -29,28 +28,28 @@ def test_every_token_is_measured_once_whatever_the_number_of_processes(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the last batch's few windows some processes get none."""
-    monkeypatch.setattr("rlseq.seq.model.EVALUATION_TOKENS", 60)  # batches of five windows, the last one of fewer
+    monkeypatch.setattr("rlseq.seq.answers.EVALUATION_PLACES", 60)  # batches of five windows, the last one of fewer
     changes: dict[str, Any] = {"seq": {"data": str(write_text(tmp_path / "text.txt"))}}
     options = resolve(SeqTraining, Layer("test", merged(SMALL_SEQ, changes)))
-    task = TASKS[options.seq.task](options.seq)
+    task = TASKS[options.seq.task].make(options.seq, "tokens")
     net = build_network(options, task)
     assert [len(batch.inputs) for batch in task.validation(5)] == [5, 5, 5]
-    whole = validation_loss(net, task, options)
-    assert whole is not None
-    parts = [validation_loss(net, task, options, world=Part(Place(k, size, k, size))) for k in range(size)]
-    total, count = (sum(part[i] for part in parts if part is not None) for i in (0, 1))
-    assert count == whole[1] and total == pytest.approx(whole[0], rel=1e-6)
+    whole = measure(net, task)
+    assert whole is not None and whole.sums.shape == (2,)
+    parts = [measure(net, task, world=Part(Place(k, size, k, size))) for k in range(size)]
+    sums = sum(part.sums for part in parts if part is not None)
+    assert sums[0] == whole.sums[0] > 100 and sums[1] == pytest.approx(whole.sums[1], rel=1e-6)
 
 
 def test_one_process_that_is_told_to_stop_stops_all(tmp_path: Path) -> None:
     changes: dict[str, Any] = {"seq": {"data": str(write_text(tmp_path / "text.txt"))}}
     options = resolve(SeqTraining, Layer("test", merged(SMALL_SEQ, changes)))
-    task = TASKS[options.seq.task](options.seq)
+    task = TASKS[options.seq.task].make(options.seq, "tokens")
     net = build_network(options, task)
 
     class Told(World):
-        def sum(self, values: Sequence[float]) -> list[float]:
-            return [values[0], values[1], values[2] + 1]  # the other one was told
+        def gather(self, value: Any) -> list[Any]:
+            return [value, [True, []]]  # the other one was told
 
-    assert validation_loss(net, task, options, should_stop=lambda: False, world=Told(Place(0, 2, 0, 2))) is None
-    assert validation_loss(net, task, options, should_stop=lambda: True) is None
+    assert measure(net, task, should_stop=lambda: False, world=Told(Place(0, 2, 0, 2))) is None
+    assert measure(net, task, should_stop=lambda: True) is None

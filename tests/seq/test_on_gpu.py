@@ -16,6 +16,7 @@ from rlseq.engine.recording import WARM_UP
 from rlseq.seq import train as train_module
 from rlseq.seq.config import SeqTraining
 from rlseq.seq.model import recordable
+from rlseq.seq.tasks.text import TextTask
 from tests.engine.twin import Twin
 from tests.seq.test_train import no_export, runs_here, text, trainer
 from tests.training import Steps, assert_same_run, curves, small_seq, weights
@@ -98,11 +99,12 @@ def test_it_says_what_is_recorded(text: Path, twin: Twin, change: dict[str, Any]
 
 def test_a_loss_of_the_users_or_a_compiled_network_is_not_recorded() -> None:
     options = SeqTraining()
-    assert recordable(options)
+    task = TextTask(options.seq)
+    assert recordable(options, task)
     own = msgspec.structs.replace(options.seq, loss="my_losses:focal")
     compiled = msgspec.structs.replace(options.engine, compile=True)
-    assert not recordable(msgspec.structs.replace(options, seq=own))
-    assert not recordable(msgspec.structs.replace(options, engine=compiled))
+    assert not recordable(msgspec.structs.replace(options, seq=own), task)
+    assert not recordable(msgspec.structs.replace(options, engine=compiled), task)
 
 
 @pytest.mark.gpu

@@ -36,7 +36,7 @@ class Ragged(TextTask):
     """Sequences that end anywhere: some at once, so that a rank, or a part, may have next to nothing to learn."""
 
     def sample(self, rng: np.random.Generator, batch_size: int, rows: slice = ALL) -> TokenBatch[np.ndarray]:
-        inputs_BT, targets_BT, _ = super().sample(rng, batch_size)
+        inputs_BT, targets_BT, *_ = super().sample(rng, batch_size)
         length = inputs_BT.shape[1]
         lengths_B1 = rng.integers(0, length + 1, (batch_size, 1)) * (rng.integers(0, 4, (batch_size, 1)) > 0)
         lengths_B1[-1] = max(1, lengths_B1[-1, 0])  # something is learnt from every batch

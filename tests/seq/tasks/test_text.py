@@ -180,7 +180,7 @@ def test_batches_are_the_task_s_own_to_change(tmp_path: Path) -> None:
 
 def test_metrics_by_hand(tmp_path: Path) -> None:
     task = TextTask(SeqOptions(context=2), read(tmp_path, "the cat sat on the mat. " * 3))
-    metrics = task.metrics_of(6 * math.log(8), 6, "the dog sat_on mat, t")
+    metrics = task.metrics_of(np.array([6, 6 * math.log(8)]), "the dog sat_on mat, t")
     assert metrics == {
         "loss": pytest.approx(math.log(8)),
         "bits_per_token": pytest.approx(3),
@@ -190,8 +190,8 @@ def test_metrics_by_hand(tmp_path: Path) -> None:
     assert set(metrics) == set(task.metrics)
     assert task.metrics == {"loss": "lower", "bits_per_token": "lower", "perplexity": "lower", "word_share": "higher"}
     for nothing in (None, ""):
-        assert "word_share" not in task.metrics_of(1.0, 1, nothing)
-    assert math.isfinite(task.metrics_of(1e9, 1, None)["perplexity"])
+        assert "word_share" not in task.metrics_of(np.ones(2), nothing)
+    assert math.isfinite(task.metrics_of(np.array([1, 1e9]), None)["perplexity"])
 
 
 @pytest.mark.parametrize(
@@ -218,31 +218,33 @@ def test_the_prompt_can_be_encoded(tmp_path: Path) -> None:
     for text, unit, prompt in (("ab\n" * 9, "char", "\n"), ("xyz" * 9, "char", "x"), ("xyz" * 9, "byte", "\n")):
         task = TextTask(SeqOptions(context=2), read(tmp_path, text, unit))
         assert task.prompt() == prompt
-        assert task.tokenizer is not None and len(task.tokenizer.encode(prompt)) == 1
+        assert task.signature.tokenizer is not None and len(task.signature.tokenizer.encode(prompt)) == 1
 
 
 def test_the_table_builds_a_task_from_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = "hello, world\n" * 10
     (tmp_path / "a.txt").write_text(content)
     (tmp_path / "b.md").write_bytes(b"\0")
-    task: Task = TASKS["text"](SeqOptions(data=str(tmp_path), pattern="*.txt", context=4, validation=0.1))
-    assert (task.name, task.vocabulary, task.notes) == ("text", 10, [])
+    task: Task = TASKS["text"].make(
+        SeqOptions(data=str(tmp_path), pattern="*.txt", context=4, validation=0.1), "tokens"
+    )
+    assert (task.name, task.signature.vocabulary, task.notes) == ("text", 10, [])
     assert task.sha256 == hashlib.sha256(content.encode()).hexdigest()
     assert task.description == f"{tmp_path} (130 characters, 10 different)"
-    assert task.tokens_per_epoch == 116
-    as_bytes = TASKS["text"](SeqOptions(data=str(tmp_path), pattern="*.txt", context=4, unit="byte"))
-    assert as_bytes.vocabulary == 256
+    assert task.predictions_per_epoch == 116
+    as_bytes = TASKS["text"].make(SeqOptions(data=str(tmp_path), pattern="*.txt", context=4, unit="byte"), "tokens")
+    assert as_bytes.signature.vocabulary == 256
     monkeypatch.setenv("RLSEQ_CACHE", str(tmp_path / "a.txt"))
-    assert "not cached" in TASKS["text"](SeqOptions(data=str(tmp_path / "a.txt"), context=4)).notes[0]
+    assert "not cached" in TASKS["text"].make(SeqOptions(data=str(tmp_path / "a.txt"), context=4), "tokens").notes[0]
 
 
 def test_the_default_is_real_text() -> None:
     task = TextTask(SeqOptions())
-    assert 90 <= task.vocabulary <= 128 and task.tokens_per_epoch > 10**6
-    assert task.tokenizer is not None and task.tokenizer.unit == "char"
+    assert 90 <= task.signature.vocabulary <= 128 and task.predictions_per_epoch > 10**6
+    assert task.signature.tokenizer is not None and task.signature.tokenizer.unit == "char"
     batch = task.sample(np.random.default_rng(0), 2)
     assert batch.inputs.shape == (2, 128)
-    assert task.metrics_of(1.0, 1, "def __init__(self): xyzzyqq ")["word_share"] == 0.75
+    assert task.metrics_of(np.ones(2), "def __init__(self): xyzzyqq ")["word_share"] == 0.75
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
