@@ -28,6 +28,8 @@ class SequenceNet(StrEnum):
     gpt = "gpt"
     lstm = "lstm"
     gru = "gru"
+    encoder = "encoder"
+    transformer = "transformer"
 
 
 class NetSize(StrEnum):
@@ -193,7 +195,12 @@ Data = Annotated[
         metavar="PATH",
     ),
 ]
-Net = Annotated[SequenceNet | None, _everyday("--net", "net.core: decoder-only Transformer, or a recurrent network")]
+Net = Annotated[
+    SequenceNet | None,
+    _everyday(
+        "--net", "net.core: decoder-only Transformer, recurrent network, encoder-decoder Transformer, or its encoder"
+    ),
+]
 Size = Annotated[
     NetSize | None,
     _everyday("--size", "net.size: layers, heads and width by name; each of them may be given instead"),
