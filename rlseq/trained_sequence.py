@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 # What weights may mean otherwise than before -> where the lineage has its digest.
-MEANINGS = {"characters": "tokenizer_sha256", "tokens or columns": "inputs_sha256", "answers": "answers_sha256"}
+MEANINGS = {"characters": "tokenizer_sha256", "tokens or columns": "inputs_digest", "answers": "answers_digest"}
 TARGETS = "tokens"  # in a summary: the predictions that the score is of
 
 
@@ -117,8 +117,8 @@ def _meanings(task: Task) -> dict[str, str | None]:
     answered = (signature.kind, signature.classes, signature.features[signature.target : signature.target + 1])
     return {
         "tokenizer_sha256": tokenizer_digest(task),
-        "inputs_sha256": hashlib.sha256(msgspec.json.encode(read)).hexdigest(),
-        "answers_sha256": hashlib.sha256(msgspec.json.encode(answered)).hexdigest(),
+        "inputs_digest": hashlib.sha256(msgspec.json.encode(read)).hexdigest()[:16],
+        "answers_digest": hashlib.sha256(msgspec.json.encode(answered)).hexdigest()[:16],
     }
 
 
