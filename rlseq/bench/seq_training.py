@@ -15,8 +15,8 @@ from rlseq.config import merge_into
 from rlseq.errors import RlseqError
 
 if TYPE_CHECKING:
+    from rlseq.planned_sequence import SequenceJob
     from rlseq.seq.train import SeqTrainer
-    from rlseq.trained_sequence import SequenceJob
 
 REFERENCE = "a plain GPT"
 FLOAT32 = "rlseq in float32"
