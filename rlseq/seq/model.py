@@ -18,7 +18,7 @@ from rlseq.nets.build import Network, sequence_network
 from rlseq.nets.network import NetInput, seeded
 from rlseq.nets.sizes import training_bytes
 from rlseq.nets.stepper import TorchSequence
-from rlseq.player.generate import generate
+from rlseq.player.generate import asked, generate
 from rlseq.player.sampling import Sampling
 from rlseq.seq.answers import answers_of, rows_at_once
 from rlseq.seq.batch import TokenBatch
@@ -204,7 +204,7 @@ def sample_text(net: Network, task: Task, options: SeqTraining, num_tokens: int)
     prompt = tokenizer.encode(task.prompt())
     with evaluating(net):
         made = list(generate(stepper, prompt, num_tokens, Sampling(), rng))
-    return task.prompt() + tokenizer.decode(np.array(made, np.int64))
+    return asked(task.signature, task.prompt()) + tokenizer.decode(np.array(made, np.int64))
 
 
 class Shows(NamedTuple):
