@@ -233,10 +233,12 @@ def test_unfit_rows_are_refused(
 def test_questions_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Of several lengths, in the order of the file."""
     questions = ["12+34", "5+5", "99+99", "1+2", "999+1"]
-    result = predicted(tmp_path, Adder(kind), "\n".join(questions) + "\n", monkeypatch)
+    model = Adder(kind)
+    result = predicted(tmp_path, model, "\n".join(questions) + "\n", monkeypatch)
     answers = ["64", "01", "891", "3", "0001"]
     assert result["rows"] == [["question", "answer"], *map(list, zip(questions, answers, strict=True))]
     assert result["kind"] == kind and result["predictions"] == 5
+    assert model.calls == 3 + 5  # of either length as many as the longest answer has tokens, with its end
 
 
 def test_an_answer_that_does_not_end_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,15 @@ def test_rows_of_a_group_are_a_series_in_the_files_order(tmp_path: Path) -> None
     assert "2 series of 2 to 3 values, 2 features" in data.description
 
 
+def test_many_rows_keep_their_order(tmp_path: Path) -> None:
+    """Sorting that is not stable would mix them."""
+    rows = "".join(f"g{step * 7 % 3},{step},{'ab'[step * 7 % 3 > 0]}\n" for step in range(3000))
+    data = read(tmp_path, "id,x,kind\n" + rows, group="id")
+    assert data.series.lengths.tolist() == [1000] * 3
+    for part in np.split(data.series.values[:, 0], 3):
+        assert (np.diff(part) == 3).all()
+
+
 @pytest.mark.parametrize(
     ("text", "label", "group", "words"),
     [
