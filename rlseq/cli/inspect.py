@@ -12,12 +12,12 @@ from rlseq.cli.export import parity_rows
 from rlseq.cli.output import (
     Output,
     metric_rows,
-    number,
     score,
     sequence_parity,
     show_list,
     show_pairs,
     size,
+    told,
     write_json,
 )
 from rlseq.cli.params import Imports, Json, PathArgument
@@ -286,8 +286,7 @@ def _signature(signature: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[s
 
 def _step(step: Mapping[str, Any]) -> str:
     """`train: algorithm dqn, env_id CartPole-v1, ...`."""
-    rest = ", ".join(f"{key} {number(v) if isinstance(v, float) else v}" for key, v in step.items() if key != "step")
-    return f"{step.get('step', '?')}: {rest}"
+    return f"{step.get('step', '?')}: {told({key: value for key, value in step.items() if key != 'step'})}"
 
 
 def _show_files(facts: Mapping[str, Any]) -> None:
