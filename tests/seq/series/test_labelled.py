@@ -47,8 +47,8 @@ def test_many_rows_keep_their_order(tmp_path: Path) -> None:
     [
         ("id,x,kind\np,1,a\nq,2,b\np,3,b\n", "kind", "id", "line 4: the series 'p' (id) has the kind 'b' here and 'a'"),
         ("id,x,kind\np,1,a\n", "kinds", None, "--label 'kinds': .* Did you mean kind?"),
-        ("id,x,kind\np,1,a\n", "kind", "ids", "seq.group 'ids': .* Did you mean id?"),
-        ("id,x,kind\np,1,a\n", "kind", "kind", "--label and seq.group are both 'kind'"),
+        ("id,x,kind\np,1,a\n", "kind", "ids", "--group 'ids': .* Did you mean id?"),
+        ("id,x,kind\np,1,a\n", "kind", "kind", "--label and --group are both 'kind'"),
         ("kind\na\n", "kind", None, "has no columns of numbers beside kind"),
         ("id,kind\np,a\n", "kind", "id", "has no columns of numbers beside kind, id"),
     ],
