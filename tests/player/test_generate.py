@@ -66,8 +66,8 @@ def test_the_generator_decides_and_nothing_else() -> None:
 
 
 def test_reading_gives_the_last_logits_and_the_state() -> None:
-    logits_V, (total,) = read(Sum(), np.array([1, 2, 3, 4, 5]), Sum().initial_state(1))
-    assert logits_V.shape == (7,) and logits_V.argmax() == 15 % 7 and total == [15]
+    logits_BV, (total,) = read(Sum(), np.array([[1, 2, 3, 4, 5]]), Sum().initial_state(1))
+    assert logits_BV.shape == (1, 7) and logits_BV.argmax() == 15 % 7 and total == [15]
 
 
 @pytest.mark.parametrize(
