@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rlseq.curves import Curve, over_seeds
+from rlseq.drawing import COLOURS, encoded, styled
 from rlseq.errors import UsageError, require
 from rlseq.files import write_bytes
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg")
 LEGEND_WIDTH = 88  # characters of a line, which is about as wide as the picture
-# Okabe and Ito's colours, which the colour-blind can tell apart; dashes tell groups beyond the seventh.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Dashes tell groups beyond the seventh colour.
 DASHES: tuple[Any, ...] = ("-", "--", ":", "-.")
 AXIS = {
     "eval/return_mean": "mean return of the evaluation episodes",
@@ -37,18 +36,6 @@ AXIS = {
     "train/tokens_per_second": "tokens per second",
     "time/env_steps_per_second": "environment steps per second",
     "time/updates_per_second": "updates per second",
-}
-# Whatever a user's matplotlibrc says is left aside; text in an SVG stays text, and its ids are not drawn at random.
-STYLE: Any = {
-    "font.size": 9.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#e4e4e4",
-    "legend.frameon": False,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "rlseq",
 }
 
 
@@ -99,12 +86,9 @@ def draw_curves(
         RlseqError: the file cannot be written.
     """
     check_picture(path)
-    import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
+    with styled():
         lines = sum(len(textwrap.wrap(group.label, LEGEND_WIDTH)) for group in series)
         figure = Figure(figsize=(7.0, 4.0 + 0.18 * lines), dpi=150, layout="constrained")
         axes = figure.add_subplot()
@@ -112,11 +96,8 @@ def draw_curves(
             _draw_group(axes, group, index, interval)
         _label(axes, title, tag, steps)
         figure.legend(loc="outside lower left", ncols=3 if len(series) == 1 else 1)
-        picture = io.BytesIO()
-        kind = path.suffix.lower().removeprefix(".")
-        plain: dict[str, Any] = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
-        figure.savefig(picture, format=kind, metadata=plain)
-    write_bytes(path, picture.getvalue())
+        picture = encoded(figure, path.suffix.lower().removeprefix("."))
+    write_bytes(path, picture)
 
 
 def _draw_group(axes: Axes, group: Series, index: int, interval: bool) -> None:

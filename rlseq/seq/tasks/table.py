@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rlseq.seq.config import SeqOptions
+from rlseq.seq.tasks.classify import make_waveforms, read_classify
+from rlseq.seq.tasks.forecast import make_lorenz, make_mackey_glass, read_forecast
 from rlseq.seq.tasks.task import Task
 from rlseq.seq.tasks.text import TextTask
 from rlseq.sequence import Kind
@@ -29,4 +31,13 @@ class Entry(NamedTuple):
 
 TASKS: dict[str, Entry] = {
     "text": Entry(lambda options, _: TextTask(options), ("tokens",), "predict the next character, or byte, of a text"),
+    "classify": Entry(lambda options, _: read_classify(options), ("classify",), "the class of a series, of a CSV file"),
+    "waveforms": Entry(lambda options, _: make_waveforms(options), ("classify",), "sine, square, triangle or sawtooth"),
+    "forecast": Entry(lambda options, _: read_forecast(options), ("forecast",), "the next values, of a CSV file"),
+    "mackey-glass": Entry(
+        lambda options, _: make_mackey_glass(options), ("forecast",), "a chaotic series with a delay"
+    ),
+    "lorenz": Entry(
+        lambda options, _: make_lorenz(options), ("forecast",), "Lorenz's chaotic system of three variables"
+    ),
 }

@@ -1,0 +1,235 @@
+"""A CSV file as numbers and texts, strictly: what is missing or no number is an error that names line and column.
+
+RFC 4180 with a header: UTF-8 (a byte order mark is passed over), cells may be quoted, and the delimiter is a comma, a
+semicolon or a tab. A series with a hole in it is another series, so nothing is filled in and nothing is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import math
+import os
+import stat
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlseq.errors import UsageError, check_name, did_you_mean
+from rlseq.files import sha256_file
+
+DELIMITERS = (",", ";", "\t")
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-"})
+LARGEST = float(np.finfo(np.float32).max)  # the models read float32
+SHOWN = 40  # letters of a cell in a message
+
+
+class Table(NamedTuple):
+    """N rows of a file.
+
+    Attributes:
+        path: the file, as messages call it.
+        names: the columns of `numbers`, in the file's order.
+        numbers: `[N, F]` float64.
+        texts: the columns that were asked for as text, by name; without blanks around them.
+        lines: `[N]`, the line of the file at which each row begins.
+        sha256: of the file.
+    """
+
+    path: str
+    names: tuple[str, ...]
+    numbers: np.ndarray
+    texts: Mapping[str, list[str]]
+    lines: np.ndarray
+    sha256: str
+
+
+def read_header(data: str, delimiter: str | None = None) -> tuple[str, ...]:
+    """The names of a file's columns.
+
+    Raises:
+        UsageError: as `read_table`.
+    """
+    with _opened(data, delimiter) as reader:
+        return _header(reader, data)
+
+
+def read_table(data: str, *, texts: Sequence[str] = (), delimiter: str | None = None) -> Table:
+    """Read a file: the columns `texts` as they are, all others as numbers.
+
+    Args:
+        data: a CSV file with a header.
+        texts: names of columns; they exist (`check_column`).
+        delimiter: between cells; None: of `DELIMITERS`, the one that cuts header and first row into the same, largest
+            number of cells.
+
+    Raises:
+        UsageError: there is no such file, it is no CSV, has no rows, a column without a name or two of one name, a row
+            with too few or too many cells, or a cell that is missing, no number or infinite; named with its line.
+    """
+    with _opened(data, delimiter) as reader:
+        names = _header(reader, data)
+        for text in texts:
+            check_column(text, names, data, "the column")
+        where = [index for index, name in enumerate(names) if name not in texts]
+        columns = {name: (names.index(name), [""] * 0) for name in texts}
+        numbers, lines = array("d"), array("q")
+        for line, row in _rows(reader, data, len(names)):
+            for index in where:
+                numbers.append(_number(row[index], data, line, names[index]))
+            for name, (index, cells) in columns.items():
+                cells.append(_text(row[index], data, line, name))
+            lines.append(line)
+    if not len(lines):
+        raise UsageError(f"{data} has a header and no rows: give a file with at least one.")
+    values = np.frombuffer(numbers, np.float64).reshape(len(lines), len(where)) if where else np.empty((len(lines), 0))
+    return Table(
+        data,
+        tuple(names[index] for index in where),
+        values,
+        {name: cells for name, (_, cells) in columns.items()},
+        np.frombuffer(lines, np.int64),
+        sha256_file(Path(data)),
+    )
+
+
+def check_column(name: str, names: Sequence[str], data: str, flag: str) -> None:
+    """Refuse a column that is not there.
+
+    Args:
+        name: of the column.
+        names: those that there are.
+        data: the file, for the message.
+        flag: what asked for it.
+
+    Raises:
+        UsageError: it is not among `names`; the nearest are given.
+    """
+    if name not in names:
+        raise UsageError(f"{flag} {name!r}: {data} has the columns {listed(names)}.{did_you_mean(name, names)}")
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """`a, b and 3 more`."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+@contextlib.contextmanager
+def _opened(data: str, delimiter: str | None) -> Iterator[Any]:
+    """A reader of the rows of a file; what is wrong with the file as such becomes a `UsageError`."""
+    path = _regular(data)
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file)
+            try:
+                chosen = delimiter or _delimiter(file)
+                file.seek(0)
+                reader = csv.reader(file, delimiter=chosen, strict=True)
+                yield reader
+            except csv.Error as error:
+                where = f"{data}, line {max(1, reader.line_num)}"
+                raise UsageError(f"{where}: {error}. Write it as CSV, with closed quotes.") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{data} is no UTF-8 text (byte 0x{error.object[error.start]:02x}: {error.reason}): save it as UTF-8."
+        ) from None
+    except OSError as error:
+        raise UsageError(f"cannot read {data}: {error.strerror or error}. Give a file that you may read.") from None
+
+
+def _regular(data: str) -> Path:
+    check_name(data, "the data")
+    path = Path(data)
+    try:
+        info = path.stat() if data else None
+    except (OSError, ValueError) as error:
+        if not isinstance(error, (FileNotFoundError, NotADirectoryError, ValueError)):
+            raise UsageError(f"cannot read {data}: {error.strerror}. Give a file that you may read.") from None
+        info = None
+    if info is None:
+        raise UsageError(f"there is no file {data!r} (from {os.getcwd()}); give a CSV file: --data FILE")
+    if not stat.S_ISREG(info.st_mode):
+        raise UsageError(f"the data {data!r} is no file; give one CSV file: --data FILE")
+    if info.st_size == 0:
+        raise UsageError(f"the file {data} is empty; give a CSV file with a header: --data FILE")
+    return path
+
+
+def _delimiter(file: Any) -> str:
+    """What cuts the first two rows into the same number of cells, as many as can be; a comma if nothing does."""
+    found = {}
+    for delimiter in DELIMITERS:
+        file.seek(0)
+        reader = csv.reader(file, delimiter=delimiter)
+        header = next(reader, [])
+        first = next(reader, header)
+        found[delimiter] = (len(header) > 1 and len(first) == len(header), len(header))
+    return max(DELIMITERS, key=found.__getitem__)  # of equals the first
+
+
+def _header(reader: Any, data: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in next(reader, []))
+    if not any(names):
+        raise UsageError(f"{data}: its first line is empty, and should name the columns.")
+    for number, name in enumerate(names, 1):
+        if not name:
+            raise UsageError(
+                f"{data}: column {number} of {len(names)} has no name in the header. Name it, or leave it out (pandas "
+                "writes one for its index unless told index=False)."
+            )
+        if name in names[: number - 1]:
+            raise UsageError(
+                f"{data}: the columns {names.index(name) + 1} and {number} are both called {name!r}. Rename one."
+            )
+    return names
+
+
+def _rows(reader: Any, data: str, width: int) -> Iterator[tuple[int, list[str]]]:
+    """Rows with the line at which they begin. Empty lines may stand at the end only."""
+    empty, before = 0, reader.line_num
+    for row in reader:
+        line, before = before + 1, reader.line_num
+        if not row:
+            empty = empty or line
+            continue
+        if empty:
+            raise UsageError(f"{data}, line {empty} is empty, and rows follow it. Take it out, or fill it in.")
+        if len(row) != width:
+            raise UsageError(
+                f"{data}, line {line} has {len(row)} cells, and the header names {width} columns. Write as many, "
+                "in quotes where a cell holds the delimiter."
+            )
+        yield line, row
+
+
+def _number(cell: str, data: str, line: int, column: str) -> float:
+    """Raises:
+    UsageError: the cell is missing, no number, infinite or beyond float32.
+    """
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    if abs(value) <= LARGEST and "_" not in cell:  # NaN fails; Python would take 1_000 for a number
+        return value
+    where, shown = f"{data}, line {line}, column {column!r}:", cell.strip()
+    if shown.lower() in MISSING:
+        what = "the cell is empty" if not shown else f"{shown!r} stands for a missing value"
+        raise UsageError(f"{where} {what}. Fill it in, or leave the row or the column out.")
+    if value == value and "_" not in cell:
+        raise UsageError(f"{where} {shown[:SHOWN]} is infinite, or beyond 3.4e38, which float32 holds. Mend the cell.")
+    comma = " Decimals are written with a point, 1.5." if shown.count(",") == 1 else ""
+    raise UsageError(f"{where} {shown[:SHOWN]!r} is no number.{comma} Mend the cell, or leave the column out.")
+
+
+def _text(cell: str, data: str, line: int, column: str) -> str:
+    text = cell.strip()
+    if not text:
+        raise UsageError(
+            f"{data}, line {line}, column {column!r}: the cell is empty. Fill it in, or leave the row out."
+        )
+    return text
