@@ -90,7 +90,8 @@ class SeqOptions(Options, frozen=True, kw_only=True):
     target: Annotated[str | None, Meta(description="forecast: the column that is forecast")] = None
     horizon: Annotated[int, Meta(description="forecast: values ahead", ge=1, le=100_000)] = 10
     buckets: Annotated[
-        int, Meta(description="classify: lengths that series are padded to; fewer pad more", ge=1, le=1_000)
+        int,
+        Meta(description="copy to recall, classify: lengths that rows are padded to; fewer pad more", ge=1, le=1_000),
     ] = 4
     batch_size: Annotated[int, Meta(description="sequences in one update", ge=1, le=1_000_000)] = 8
     validation: Annotated[

@@ -6,8 +6,8 @@ little padding, and over many batches every length is equally frequent.
 
 Measured are `seq.examples` questions of the training length and as many of twice of it, where the model was never
 trained. **Exact match** is the share of questions with every token of the answer and its end right, given the right
-ones before. For an answer that is written greedily, token by token, that is the same: as long as all are right, what the
-model has written is what was given here; and the first wrong one is wrong here too.
+ones before. For an answer that is written greedily, token by token, that is the same: as long as all are right, what
+the model has written is what was given here; and the first wrong one is wrong here too.
 
 Shapes: B rows, Q symbols of a question, A of an answer, T tokens of a row.
 """
@@ -28,10 +28,11 @@ from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqOptions
 from rlseq.seq.tasks.holdout import Key, Questions, training_questions, validation_questions
 from rlseq.seq.tasks.layout import InRow, Layout, width
-from rlseq.seq.tasks.task import ALL, Answers, Direction
+from rlseq.seq.tasks.task import ALL, Answers, Direction, Shown
 from rlseq.sequence import Kind, Signature, Tokenizer
 
 START, END = "=", "\n"
+SHOWN = 8  # examples
 PARTS = ("", "_2x")  # at the training length, and at twice of it
 COMMON = string.ascii_lowercase + string.ascii_uppercase + string.digits
 RARE, MOST = 0x4E00, 20_000  # from this character on there are so many that can be seen
@@ -106,6 +107,7 @@ class GeneratedTask:
     """
 
     losses = ("cross_entropy", "focal")
+    predictions_per_epoch = None
     metrics: Mapping[str, Direction] = {
         "exact_match": "higher",
         "token_accuracy": "higher",
@@ -138,7 +140,6 @@ class GeneratedTask:
         ]
         self._trained_width = width(self._models[longest])
         self.context = width(self._rows(self._measured[1][:1]))
-        self.predictions_per_epoch = options.examples * self._models[longest].num_targets()
         self.description = self._described()
         self.notes = self._remarks(options.examples)
         known = [1, *problem[:2], problem.alphabet, *self._lengths, options.pairs, options.examples, self._share, kind]
@@ -163,12 +164,12 @@ class GeneratedTask:
         order = rng.permutation(batch_size)[rows]  # every process has rows of all lengths
         return whole.map(lambda array: array[order])
 
-    def validation(self, batch_size: int, max_tokens: int | None = None) -> Iterator[TokenBatch[np.ndarray]]:
+    def validation(self, batch_size: int, max_targets: int | None = None) -> Iterator[TokenBatch[np.ndarray]]:
         """Held-out questions of the training length, then those of twice of it; the same share of both."""
         share = 1.0
-        if max_tokens is not None:
+        if max_targets is not None:
             targets = sum(len(part) * self._rows(part[:1]).num_targets() for part in self._measured)
-            share = min(1.0, max_tokens / targets)
+            share = min(1.0, max_targets / targets)
         for part in self._measured:
             num = max(1, int(share * len(part)))
             chosen = part[np.arange(num) * len(part) // num]
@@ -176,7 +177,8 @@ class GeneratedTask:
                 yield self._rows(chosen[first : first + batch_size])
 
     def tally(self, answers: Answers, batch: TokenBatch[np.ndarray]) -> np.ndarray:
-        """Of each part: loss, targets, answer tokens, right ones of them, questions, those answered without a fault."""
+        """`[13]`: targets; of both parts loss, targets, answer tokens, right ones of these, questions, and those
+        that were answered without a fault."""
         assert batch.mask is not None and answers.loss is not None and answers.best is not None
         mask, right = batch.mask, answers.best == batch.targets
         tokens = mask & (batch.targets != self._layout.end)  # that answers end is soon learnt, and would flatter
@@ -190,12 +192,12 @@ class GeneratedTask:
             asked.sum(),
             (asked & (right | ~mask).all(1)).sum(),
         )
-        return sums.ravel()
+        return np.concatenate(([mask.sum()], sums.ravel()))
 
     def metrics_of(self, sums: np.ndarray, sample: str | None) -> dict[str, float]:
         """Shares of questions and of answer tokens that are right, and the loss in nats a target."""
         metrics: dict[str, float] = {}
-        for part, row in zip(PARTS, sums.reshape(len(PARTS), -1).tolist(), strict=True):
+        for part, row in zip(PARTS, sums[1:].reshape(len(PARTS), -1).tolist(), strict=True):
             loss, targets, tokens, right, questions, exact = row
             if questions:
                 values = {"exact_match": exact / questions, "token_accuracy": right / tokens, "loss": loss / targets}
@@ -203,12 +205,30 @@ class GeneratedTask:
         return metrics
 
     def prompt(self) -> str:
-        """A held-out question; "" where questions have no end."""
-        tokenizer = self.signature.tokenizer
-        if self.signature.start is None or tokenizer is None:
-            return ""
-        question = tokenizer.decode(self._measured[0][0])
-        return question if self.signature.kind == "translate" else question + START
+        """None: the examples show more."""
+        return ""
+
+    def examples(self, shown: Shown) -> str:
+        """Some questions with the model's answers, and behind those that are wrong the right ones."""
+        batch, best = shown.batch, shown.answers.best
+        assert batch.mask is not None and best is not None
+        lines = []
+        for row in range(min(SHOWN, len(best))):
+            given = batch.inputs[row, :1] if batch.source is None else np.append(batch.source[row], self._layout.start)
+            mask, targets = batch.mask[row], batch.targets[row]
+            answer, right = self._text(best[row][mask]), self._text(targets[mask])
+            text = self._text(given) + self._text(np.where(mask, best[row], targets))
+            lines.append(text if answer == right else f"{text}   not {right}")
+        return "\n".join(lines)
+
+    def pictures(self, sums: np.ndarray, shown: Shown) -> dict[str, bytes]:
+        """None."""
+        return {}
+
+    def _text(self, tokens: np.ndarray) -> str:
+        """Up to the end, which padding is too."""
+        assert self.signature.tokenizer is not None
+        return self.signature.tokenizer.decode(tokens).partition(END)[0]
 
     def _draw(self, rng: np.random.Generator, num: int, length: int) -> np.ndarray:
         """Questions to train on."""

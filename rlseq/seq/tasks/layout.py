@@ -66,7 +66,7 @@ class Layout(NamedTuple):
         """Batches of several lengths as one, padded at the right to the widths of `like`."""
         fills = (self.end, self.end, False, False, self.end)
         columns = zip(zip(*batches, strict=True), like, fills, strict=True)
-        return TokenBatch(*(_stacked(arrays, model, fill) for arrays, model, fill in columns))
+        return TokenBatch(*(_stacked(arrays, model, fill) for arrays, model, fill in columns))  # type: ignore[arg-type]
 
 
 def width(batch: TokenBatch[np.ndarray]) -> int:

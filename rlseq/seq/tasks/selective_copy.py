@@ -10,37 +10,38 @@ from __future__ import annotations
 import numpy as np
 
 from rlseq.seq.config import SeqOptions
-from rlseq.seq.tasks.generated import GeneratedTask, Problem, alphabet_of, refuse
+from rlseq.seq.tasks.generated import GeneratedTask, Problem, alphabet_of
 from rlseq.seq.tasks.holdout import Questions
 from rlseq.sequence import Kind
 
 BLANK = "."
-KEPT = 16  # symbols to be copied, at twice the length too
 
 
 def selective_copy(options: SeqOptions, kind: Kind) -> GeneratedTask:
-    """`seq.length` places, of which 16 hold symbols of `seq.symbols`: `..a.bb..a` is answered by `abba`."""
-    refuse(options, "pairs")
-    symbols = options.symbols or 16
+    """`seq.length` places, of which `seq.pairs` hold one of `seq.symbols`: `..a.bb..a` is answered by `abba`.
+
+    At twice the length as many symbols stand among more blanks.
+    """
+    kept, symbols = options.pairs or 16, options.symbols or 16
     problem = Problem(
         name="selective-copy",
-        about=f"write the {KEPT} symbols again that stand among blanks",
+        about=f"write the {kept} symbols again that stand among blanks",
         alphabet=alphabet_of(symbols) + BLANK,
         length=100,
-        shortest=KEPT,
-        questions=scattered(symbols),
-        answers=lambda questions: questions[questions < symbols].reshape(len(questions), KEPT),
+        shortest=kept,
+        questions=scattered(symbols, kept),
+        answers=lambda questions: questions[questions < symbols].reshape(len(questions), kept),
     )
     return GeneratedTask(problem, options, kind)
 
 
-def scattered(num_symbols: int) -> Questions:
-    """Questions of blanks (symbol `num_symbols`) with `KEPT` symbols at places of their own, all equally likely."""
+def scattered(num_symbols: int, kept: int) -> Questions:
+    """Questions of blanks (symbol `num_symbols`) with `kept` symbols at places of their own, all equally likely."""
 
     def questions(rng: np.random.Generator, num: int, length: int) -> np.ndarray:
         whole = np.full((num, length), num_symbols)
-        places = rng.permuted(np.broadcast_to(np.arange(length), (num, length)), axis=1)[:, :KEPT]
-        np.put_along_axis(whole, places, rng.integers(0, num_symbols, size=(num, KEPT)), axis=1)
+        places = rng.permuted(np.broadcast_to(np.arange(length), (num, length)), axis=1)[:, :kept]
+        np.put_along_axis(whole, places, rng.integers(0, num_symbols, size=(num, kept)), axis=1)
         return whole
 
     return questions

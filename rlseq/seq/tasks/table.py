@@ -8,6 +8,13 @@ from typing import NamedTuple
 from rlseq.seq.config import SeqOptions
 from rlseq.seq.tasks.classify import make_waveforms, read_classify
 from rlseq.seq.tasks.forecast import make_lorenz, make_mackey_glass, read_forecast
+from rlseq.seq.tasks.addition import addition
+from rlseq.seq.tasks.copying import copying
+from rlseq.seq.tasks.induction import induction
+from rlseq.seq.tasks.recall import recall
+from rlseq.seq.tasks.reversing import reversing
+from rlseq.seq.tasks.selective_copy import selective_copy
+from rlseq.seq.tasks.sorting import sorting
 from rlseq.seq.tasks.task import Task
 from rlseq.seq.tasks.text import TextTask
 from rlseq.sequence import Kind
@@ -29,6 +36,8 @@ class Entry(NamedTuple):
     core: str | None = None
 
 
+ANSWERS: tuple[Kind, ...] = ("tokens", "translate")
+
 TASKS: dict[str, Entry] = {
     "text": Entry(lambda options, _: TextTask(options), ("tokens",), "predict the next character, or byte, of a text"),
     "classify": Entry(lambda options, _: read_classify(options), ("classify",), "the class of a series, of a CSV file"),
@@ -40,4 +49,11 @@ TASKS: dict[str, Entry] = {
     "lorenz": Entry(
         lambda options, _: make_lorenz(options), ("forecast",), "Lorenz's chaotic system of three variables"
     ),
+    "copy": Entry(copying, ANSWERS, "write the question again"),
+    "reverse": Entry(reversing, ANSWERS, "write the question from its end to its beginning"),
+    "sort": Entry(sorting, ANSWERS, "write the question's symbols in their order"),
+    "addition": Entry(addition, ANSWERS, "add two numbers of as many digits, the sum's last digit first"),
+    "selective-copy": Entry(selective_copy, ANSWERS, "write the symbols again that stand among blanks"),
+    "induction": Entry(induction, ANSWERS, "write the symbol that stood behind the mark"),
+    "recall": Entry(recall, ANSWERS, "write the values of keys, which stood in pairs before"),
 }
