@@ -133,7 +133,7 @@ def _lay(
             sources[path] = source
             value = converted(value, known[path], source)
             if isinstance(value, dict) and isinstance(merged.get(key), dict):
-                value = {**merged[key], **value}
+                value = {**{k: v for k, v in merged[key].items() if k not in value}, **value}  # the last stand last
             merged[key] = value
 
 

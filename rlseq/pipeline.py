@@ -47,6 +47,7 @@ def train(
     imports: Sequence[str] = (),
     resume: str | Path | None = None,
     init_from: str | Path | None = None,
+    new_head: bool = False,
     callbacks: Sequence[Callback] = (),
     source: str = "arguments",
     **everyday: Any,
@@ -62,11 +63,13 @@ def train(
         values: option values as nested dicts, `{"dqn": {"gamma": 0.995}}`.
         imports: modules that register environments.
         resume: a run to go on with, exactly; `steps` may be raised.
-        init_from: a run whose best weights to start from.
+        init_from: a run whose best weights to start from, as far as they fit; what does not is listed in a warning.
+        new_head: with init_from: the network's head begins anew, and what reads its inputs if those mean something
+            else.
         callbacks: each is called with an `rlseq.events.Event`.
         source: what error messages call these arguments.
-        everyday: shortcuts for options: steps, seed, name, device, amp, threads, lr, batch_size; dqn: envs; seq: data,
-            context, net, size, loss, accumulate.
+        everyday: shortcuts for options: steps, seed, name, device, amp, threads, lr, batch_size, freeze, lr_multiplier;
+            dqn: envs; seq: data, context, net, size, loss, accumulate.
 
     Returns:
         The run's folder, which holds `policy.onnx` (seq: `model.onnx`), and its summary.
@@ -92,7 +95,7 @@ def train(
     from rlseq.planning import Request
     from rlseq.training import run_training
 
-    request = Request(algorithm, env, recipe, values or {}, imports, resume, init_from, everyday, source)
+    request = Request(algorithm, env, recipe, values or {}, imports, resume, init_from, new_head, everyday, source)
 
     def tell(message: str) -> None:
         for callback in callbacks:

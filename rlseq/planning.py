@@ -25,7 +25,9 @@ from rlseq.trained_sequence import plan_sequence
 if TYPE_CHECKING:
     from rlseq.engine.checkpoint import Arrays
     from rlseq.engine.distributed import World
+    from rlseq.engine.inheritance import Inherited
     from rlseq.engine.session import Session
+    from rlseq.parents import Terms
 
 
 class Trainer(Protocol):
@@ -37,8 +39,8 @@ class Trainer(Protocol):
     def load(self, checkpoint: Path, manifest: Mapping[str, Any]) -> list[str]:
         """Go on from a checkpoint; gives what could not be rebuilt exactly, for a warning."""
 
-    def load_weights(self, arrays: Arrays, where: str) -> None:
-        """Begin with these weights."""
+    def load_weights(self, arrays: Arrays, parent: str, *, anew: Sequence[str] = (), fix: str = "") -> Inherited:
+        """Begin with these weights, as far as they fit; see `rlseq.engine.inheritance.inherit`."""
 
     def describe(self) -> dict[str, str]:
         """What is about to run, as label -> text."""
@@ -71,8 +73,13 @@ class Job(Protocol):
     def facts(self) -> dict[str, Any]:
         """What the lineage says of this training."""
 
-    def check_parent(self, parent: runs.Run) -> None:
-        """Whether the weights of a run can be begun with, apart from their shapes."""
+    def check_parent(self, parent: runs.Run, *, new_head: bool = False) -> Terms:
+        """On which terms the weights of a run can be begun with, if their shapes fit.
+
+        Args:
+            parent: the run.
+            new_head: the network's head begins anew, and what reads its inputs if those mean something else.
+        """
 
     def trainer(self, world: World | None = None) -> Any:
         """The `Trainer`, of one of the processes that train together; everything heavy begins here."""
@@ -89,6 +96,7 @@ class Plan(NamedTuple):
     recipe: str | None
     run: runs.Run | None  # of a resume
     init_from: str | Path | None  # the run whose weights it begins with
+    new_head: bool = False
 
 
 class Request(NamedTuple):
@@ -101,6 +109,7 @@ class Request(NamedTuple):
     imports: Sequence[str] = ()
     resume: str | Path | None = None
     init_from: str | Path | None = None
+    new_head: bool = False
     everyday: Mapping[str, Any] = {}
     source: str = "arguments"
 
@@ -108,6 +117,10 @@ class Request(NamedTuple):
 def plan_training(request: Request) -> Plan:
     """Resolve and check everything that was given."""
     env, imports, resume = request.env, request.imports, request.resume
+    if request.new_head and request.init_from is None:
+        raise UsageError(
+            "--new-head is of a training that begins with another run's weights: add --from RUN, or leave it out."
+        )
     factory = None if env is None or isinstance(env, str) else env
     env_id = getattr(factory, "__name__", "environment") + FACTORY if factory else env
     if isinstance(env_id, str) and factory is None:
@@ -131,7 +144,7 @@ def plan_training(request: Request) -> Plan:
         if isinstance(options, SeqTraining)
         else plan_policy(options, factory, imports)
     )
-    return Plan(job, recipe_name, run, request.init_from)
+    return Plan(job, recipe_name, run, request.init_from, request.new_head)
 
 
 def check_same_plan(plan: Plan, world: World) -> None:
@@ -145,6 +158,7 @@ def check_same_plan(plan: Plan, world: World) -> None:
         "--recipe": plan.recipe,
         "--resume": None if plan.run is None else plan.run.name,
         "--from": None if plan.init_from is None else str(plan.init_from),
+        "--new-head": plan.new_head,
         **dict(flattened(msgspec.to_builtins(plan.job.options))),
         **plan.job.facts,
     }

@@ -27,6 +27,8 @@ _SHARED = {
     "amp": "engine.amp",
     "threads": "engine.threads",
     "lr": "optim.lr",
+    "freeze": "optim.freeze",
+    "lr_multiplier": "optim.lr_multipliers",
 }
 # Everyday flags of the command line and keywords of `rlseq.train` -> the option each one sets, by algorithm.
 EVERYDAY = {
@@ -216,6 +218,8 @@ def resolve_resumed(run: Run, algorithm: str, given: Mapping[str, Any], source: 
                 f"{run.path} was trained with {path} = {old!r}, and a resume goes on exactly, so it cannot become "
                 f"{new!r}. Leave it out, or start a new run from these weights: --from {run.path}"
             )
+    # Tables are equal in any order, but of learning-rate multipliers the last one counts.
+    options = msgspec.structs.replace(options, optim=stored.optim)
     if options.run.steps != stored.run.steps and stored.run.horizon is None:
         # Epsilon and learning rate keep the course they were on, and stay at its end.
         options = msgspec.structs.replace(options, run=msgspec.structs.replace(options.run, horizon=stored.run.steps))

@@ -13,6 +13,7 @@ from rlseq.dqn.config import DqnTraining
 from rlseq.envs.make import FACTORY, MakeEnv, env_spec, maker, spaces_of, split_id
 from rlseq.errors import require
 from rlseq.files import sha256_file
+from rlseq.parents import Terms, terms
 from rlseq.resolve import read_policy_options
 from rlseq.spec import PolicySpec
 from rlseq.version import __version__
@@ -42,13 +43,13 @@ class PolicyJob(NamedTuple):
         """What the lineage says of this training."""
         return {"env_id": self.options.env.id}
 
-    def check_parent(self, parent: runs.Run) -> None:
-        """Whether its weights can be begun with, apart from their shapes.
+    def check_parent(self, parent: runs.Run, *, new_head: bool = False) -> Terms:
+        """See `rlseq.planning.Job`.
 
         Raises:
-            UsageError: the run trained a sequence model.
+            UsageError: the run trained a sequence model, or a network of another kind.
         """
-        read_policy_options(parent)
+        return terms(parent, self.algorithm, self.options, ("head.",) if new_head else ())
 
     def trainer(self, world: World | None = None) -> DqnTrainer:
         """Environments, network and replay."""

@@ -11,6 +11,7 @@ import msgspec
 
 from rlseq import checkpoints, runs
 from rlseq.errors import UsageError, did_you_mean, require
+from rlseq.parents import Terms, terms
 from rlseq.resolve import read_sequence_options
 from rlseq.seq.config import SeqTraining
 from rlseq.sequence import SequenceSpec
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from rlseq.seq.train import SeqTrainer
 
 
+# What weights may mean otherwise than before -> where the lineage has its digest.
+MEANINGS = {"characters": "tokenizer_sha256", "tokens or columns": "inputs_sha256", "answers": "answers_sha256"}
 TARGETS = "tokens"  # in a summary: the predictions that the score is of
 
 
@@ -47,22 +50,30 @@ class SequenceJob(NamedTuple):
         return {
             "task": self.task.name,
             "data_sha256": self.task.sha256,
-            "tokenizer_sha256": tokenizer_digest(self.task),
+            **_meanings(self.task),
         }
 
-    def check_parent(self, parent: runs.Run) -> None:
-        """Weights of other tokens would fit, and mean something else.
+    def check_parent(self, parent: runs.Run, *, new_head: bool = False) -> Terms:
+        """See `rlseq.planning.Job`. Weights of other tokens or columns would fit, and mean something else.
 
         Raises:
-            UsageError: the run trained a policy, or has other tokens.
+            UsageError: the run trained a policy, or a network of another kind; or its data means something else, and
+                no new head is wanted.
         """
-        read_sequence_options(parent)
+        found = terms(parent, self.algorithm, self.options, ())
         trained = [step for step in parent.lineage() if step.get("step") == "train"]
-        if trained and trained[-1].get("tokenizer_sha256") != tokenizer_digest(self.task):
-            raise UsageError(
-                f"--from {parent.path}: it was trained on other characters than {self.task.description} has, so its "
-                "weights mean other tokens. Begin without --from, or give data with the same characters."
-            )
+        theirs, own = (trained[-1] if trained else {}), self.facts
+        odd = [what for what, key in MEANINGS.items() if key in theirs and theirs[key] != own[key]]
+        if not new_head:
+            if odd:
+                raise UsageError(
+                    f"--from {parent.path}: it was trained on other {odd[0]} than {self.task.description} has, so its "
+                    "weights mean something else. Add --new-head, which begins the ends of the network anew; or give "
+                    f"data with the same {odd[0]}."
+                )
+            return found
+        both = self.options.net.tied or any(what != "answers" for what in odd)
+        return found._replace(anew=("head.", "embedding.", "reader.") if both else ("head.",))
 
     def trainer(self, world: World | None = None) -> SeqTrainer:
         """Network and update step."""
@@ -97,6 +108,18 @@ def tokenizer_digest(task: Task) -> str | None:
     """The SHA-256 of what the tokens stand for; None where they are no text."""
     tokenizer = task.signature.tokenizer
     return None if tokenizer is None else hashlib.sha256(msgspec.json.encode(tokenizer)).hexdigest()
+
+
+def _meanings(task: Task) -> dict[str, str | None]:
+    """Digests of what the numbers that a model reads, and those that it answers with, stand for."""
+    signature = task.signature
+    read = (signature.reads_tokens, signature.vocabulary, signature.start, signature.end, signature.features)
+    answered = (signature.kind, signature.classes, signature.features[signature.target : signature.target + 1])
+    return {
+        "tokenizer_sha256": tokenizer_digest(task),
+        "inputs_sha256": hashlib.sha256(msgspec.json.encode(read)).hexdigest(),
+        "answers_sha256": hashlib.sha256(msgspec.json.encode(answered)).hexdigest(),
+    }
 
 
 def plan_sequence(options: SeqTraining, typed: Mapping[str, Any], resumed: runs.Run | None) -> SequenceJob:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,26 @@ if TYPE_CHECKING:
     from rlseq.engine.distributed import World
     from rlseq.engine.launch_memory import LaunchMemory
     from rlseq.engine.session import Session
+
+
+FROM = "begun_with"  # in lineage and summary: what was taken from which run
+
+
+class Beginning(NamedTuple):
+    """What a training began with.
+
+    Attributes:
+        lineage: of the run whose weights were taken.
+        facts: for lineage and summary.
+        warnings: what the user should know of it.
+    """
+
+    lineage: list[dict[str, Any]]
+    facts: dict[str, Any]
+    warnings: list[str]
+
+
+NOTHING = Beginning([], {}, [])
 
 
 def run_training(request: Request, callbacks: Sequence[Callback], world: World) -> tuple[runs.Run, dict[str, Any]]:
@@ -62,13 +82,13 @@ def _run(
             trainer = world.together(lambda: plan.job.trainer(world))
             stack.callback(trainer.close)
             world.connect(plan.job.options.engine, trainer.device)
-            lineage = world.together(lambda: _initial_weights(plan, trainer)) if manifest is None else []
-            run = plan.run or _shared_run(plan, lineage, stack, world, made)
+            begun = world.together(lambda: _initial_weights(plan, trainer)) if manifest is None else NOTHING
+            run = plan.run or _shared_run(plan, begun, stack, world, made)
             check_shared_folder(run.path, world)
             memory.remember(str(run.path))
             options = plan.job.options
             session = Session(plan.job.algorithm, run, options.run, options.eval, callbacks, world)
-            _tell_start(plan, trainer, session, run)
+            _tell_start(plan, trainer, session, run, begun)
             with session:
                 with session.signals:
                     _begin(plan, trainer, session, manifest)
@@ -88,9 +108,7 @@ def _stopped_at_once(plan: Plan, made: Sequence[runs.Run]) -> str:
     )
 
 
-def _new_run(
-    plan: Plan, lineage: list[dict[str, Any]], stack: contextlib.ExitStack, world: World, made: list[runs.Run]
-) -> runs.Run:
+def _new_run(plan: Plan, begun: Beginning, stack: contextlib.ExitStack, world: World, made: list[runs.Run]) -> runs.Run:
     job = plan.job
     run = runs.create_run(job.options.run.name, f"{job.stem}-s{job.options.run.seed}")
     made.append(run)  # at once: a signal may come before this returns
@@ -100,12 +118,13 @@ def _new_run(
         "algorithm": job.algorithm,
         "run": run.name,
         **job.facts,
+        **begun.facts,
         ALGORITHMS[job.algorithm].steps_key: job.options.run.steps,
         "seed": job.options.run.seed,
         "rlseq_version": __version__,
     }
     run.write("env.json", {**describe_machine(), "processes": world.size})
-    run.write("lineage.json", {"steps": [*lineage, step]})
+    run.write("lineage.json", {"steps": [*begun.lineage, step]})
     # Last, because a folder with a config.json is a run.
     run.write(
         "config.json",
@@ -121,24 +140,30 @@ def _claim(run: runs.Run | None, world: World, stack: contextlib.ExitStack) -> N
 
 
 def _shared_run(
-    plan: Plan, lineage: list[dict[str, Any]], stack: contextlib.ExitStack, world: World, made: list[runs.Run]
+    plan: Plan, begun: Beginning, stack: contextlib.ExitStack, world: World, made: list[runs.Run]
 ) -> runs.Run:
     """The new run's folder, made by the first process, for all."""
-    run = world.together(lambda: _new_run(plan, lineage, stack, world, made) if world.first else None)
+    run = world.together(lambda: _new_run(plan, begun, stack, world, made) if world.first else None)
     path = world.from_first(None if run is None else str(run.path.absolute()))
     return runs.Run(Path(path)) if run is None else run
 
 
-def _initial_weights(plan: Plan, trainer: Any) -> list[dict[str, Any]]:
-    """Load the best weights of the run to begin with, if any; returns that run's lineage."""
+def _initial_weights(plan: Plan, trainer: Any) -> Beginning:
+    """Load the best weights of the run to begin with, if any, as far as they fit."""
+    freeze = list(plan.job.options.optim.freeze)
     if plan.init_from is None:
-        return []
+        alone = f"optim.freeze = {', '.join(freeze)} without --from: these weights stay as chance has drawn them."
+        return Beginning([], {"frozen": freeze}, [alone] if plan.run is None else []) if freeze else NOTHING
     parent = runs.open_run(plan.init_from)
-    plan.job.check_parent(parent)
+    terms = plan.job.check_parent(parent, new_head=plan.new_head)
     checkpoint = parent.checkpoint("best")
     arrays = checkpoints.read_arrays(checkpoint, checkpoints.read_manifest(checkpoint), "model")
-    trainer.load_weights(arrays, str(checkpoint))
-    return parent.lineage()
+    inherited = trainer.load_weights(arrays, str(parent.path), anew=terms.anew, fix=terms.fix)
+    facts = {FROM: {"run": parent.name, "checkpoint": int(checkpoint.name), **inherited.facts()}}
+    warning = inherited.warning(str(parent.path))
+    return Beginning(
+        parent.lineage(), {**facts, **({"frozen": freeze} if freeze else {})}, [] if warning is None else [warning]
+    )
 
 
 def _resumable(plan: Plan) -> dict[str, Any] | None:
@@ -203,9 +228,9 @@ def _begin(plan: Plan, trainer: Any, session: Session, manifest: dict[str, Any] 
         session.tell("warning", {"message": message})
 
 
-def _tell_start(plan: Plan, trainer: Any, session: Session, run: runs.Run) -> None:
+def _tell_start(plan: Plan, trainer: Any, session: Session, run: runs.Run, begun: Beginning) -> None:
     session.tell("start", {**trainer.describe(), "recipe": plan.recipe or "none", "run": str(run.path)})
-    for message in trainer.warnings():
+    for message in (*begun.warnings, *trainer.warnings()):
         session.tell("warning", {"message": message})
 
 
@@ -222,9 +247,11 @@ def _summarise(
     if not session.world.first:
         return {}
     assert session.best is not None, "the last step is always evaluated"
+    step: dict[str, Any] = next((step for step in reversed(run.lineage()) if step.get("step") == "train"), {})
     summary = {
         "algorithm": plan.job.algorithm,
         "run": str(run.path),
+        **{key: step[key] for key in (FROM, "frozen") if key in step},
         "steps": session.step,
         "updates": trainer.updates,
         "stopped": session.stopped,

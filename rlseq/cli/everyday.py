@@ -28,6 +28,8 @@ class SequenceNet(StrEnum):
     gpt = "gpt"
     lstm = "lstm"
     gru = "gru"
+    encoder = "encoder"
+    transformer = "transformer"
 
 
 class NetSize(StrEnum):
@@ -118,9 +120,34 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="RUN",
-        help="Begin a new run with the best weights of another.",
+        help="Begin a new run with the best weights of another, as far as they fit; what does not is listed.",
         rich_help_panel=START,
         autocompletion=complete_path,
+    ),
+]
+NewHead = Annotated[
+    bool,
+    typer.Option(
+        "--new-head",
+        help="With --from: begin the network's head anew; and what reads its inputs, if those mean something else.",
+        rich_help_panel=START,
+    ),
+]
+Freeze = Annotated[
+    list[str] | None,
+    _everyday(
+        "--freeze",
+        "optim.freeze: parameters that are not trained, by name; * and ? as in a shell: core.blocks.0.*; repeatable",
+        metavar="GLOB",
+    ),
+]
+LrMultipliers = Annotated[
+    list[str] | None,
+    _everyday(
+        "--lr-multiplier",
+        "optim.lr_multipliers: factor of the learning rate by name, as in optim.freeze; the last one that matches "
+        "counts; repeatable",
+        metavar="GLOB=X",
     ),
 ]
 
@@ -168,7 +195,12 @@ Data = Annotated[
         metavar="PATH",
     ),
 ]
-Net = Annotated[SequenceNet | None, _everyday("--net", "net.core: decoder-only Transformer, or a recurrent network")]
+Net = Annotated[
+    SequenceNet | None,
+    _everyday(
+        "--net", "net.core: decoder-only Transformer, recurrent network, encoder-decoder Transformer, or its encoder"
+    ),
+]
 Size = Annotated[
     NetSize | None,
     _everyday("--size", "net.size: layers, heads and width by name; each of them may be given instead"),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
@@ -21,6 +19,7 @@ from rlseq.cli.everyday import (
     DeviceFlag,
     EnvId,
     Envs,
+    Freeze,
     From,
     Group,
     Horizon,
@@ -28,9 +27,11 @@ from rlseq.cli.everyday import (
     Length,
     LossFlag,
     Lr,
+    LrMultipliers,
     MaxRestarts,
     Name,
     Net,
+    NewHead,
     Nproc,
     RecipeFlag,
     Resume,
@@ -47,14 +48,11 @@ from rlseq.cli.everyday import (
     Task,
     Threads,
 )
-from rlseq.cli.launch import Launch, plan_launch, run
+from rlseq.cli.launch import plan_launch
 from rlseq.cli.output import Output
 from rlseq.cli.params import Imports, Json, Quiet
-from rlseq.cli.summary import show_run, show_series
-from rlseq.errors import RlseqError, UsageError, nearest
-
-if TYPE_CHECKING:
-    from rlseq.pipeline import TrainingResult
+from rlseq.cli.training import parse_multipliers, parse_seeds, train_one, train_several
+from rlseq.errors import UsageError, nearest
 
 
 class TrainGroup(TyperGroup):
@@ -108,6 +106,9 @@ def dqn(
     recipe: RecipeFlag = "auto",
     resume: Resume = None,
     init_from: From = None,
+    new_head: NewHead = False,
+    freeze: Freeze = None,
+    lr_multiplier: LrMultipliers = None,
     imports: Imports = None,
     nproc: Nproc = None,
     max_restarts: MaxRestarts = None,
@@ -124,7 +125,7 @@ def dqn(
       rlseq train dqn CartPole-v1 --seeds 0:5 --json
       rlseq train dqn my_envs:Maze-v0
       rlseq train dqn --resume runs/my-run --steps 100000
-      rlseq train dqn CartPole-v1 --from runs/my-run --lr 1e-4
+      rlseq train dqn CartPole-v1 --from runs/my-run --freeze 'core.*'
 
     The run's folder holds the checkpoints, the curves (rlseq board) and
     policy.onnx. Ctrl-C saves and says how to go on.
@@ -145,6 +146,8 @@ def dqn(
         "batch_size": batch_size,
         "envs": envs,
         "threads": threads,
+        "freeze": freeze,
+        "lr_multiplier": parse_multipliers(lr_multiplier),
     }
     arguments: dict[str, Any] = {
         "env": env_id,
@@ -153,12 +156,13 @@ def dqn(
         "imports": imports or (),
         "resume": resume,
         "init_from": init_from,
+        "new_head": new_head,
         **everyday,
     }
     if seeds is None:
-        _one(out, "dqn", {**arguments, "seed": seed, "name": name}, processes)
+        train_one(out, "dqn", {**arguments, "seed": seed, "name": name}, processes)
     else:
-        _several(out, "dqn", arguments, parse_seeds(seeds, seed, resume), name, processes)
+        train_several(out, "dqn", arguments, parse_seeds(seeds, seed, resume), name, processes)
 
 
 @app.command("seq")
@@ -189,6 +193,9 @@ def seq(
     recipe: RecipeFlag = "auto",
     resume: Resume = None,
     init_from: From = None,
+    new_head: NewHead = False,
+    freeze: Freeze = None,
+    lr_multiplier: LrMultipliers = None,
     nproc: Nproc = None,
     max_restarts: MaxRestarts = None,
     as_json: Json = False,
@@ -205,6 +212,8 @@ def seq(
       rlseq train seq --batch-size 64 --accumulate 4
       rlseq train seq --resume runs/my-run --steps 2000
       rlseq train seq --loss my_losses:focal
+      rlseq train seq --data b.txt --from runs/my-run --new-head
+      rlseq train seq --from runs/my-run --lr-multiplier 'core.*=0.1'
 
     The run's folder holds the checkpoints, the curves (rlseq board) and
     model.onnx, which rlseq generate writes with. Ctrl-C saves and says how to
@@ -226,6 +235,7 @@ def seq(
         "values": values,
         "resume": resume,
         "init_from": init_from,
+        "new_head": new_head,
         "data": data,
         "net": None if net is None else net.value,
         "size": None if size is None else size.value,
@@ -243,71 +253,10 @@ def seq(
         "accumulate": accumulate,
         "loss": loss,
         "threads": threads,
+        "freeze": freeze,
+        "lr_multiplier": parse_multipliers(lr_multiplier),
     }
     if seeds is None:
-        _one(out, "seq", {**arguments, "seed": seed, "name": name}, processes)
+        train_one(out, "seq", {**arguments, "seed": seed, "name": name}, processes)
     else:
-        _several(out, "seq", arguments, parse_seeds(seeds, seed, resume), name, processes)
-
-
-def parse_seeds(text: str, seed: int | None, resume: str | None) -> range:
-    """`0:5` as range(0, 5).
-
-    Raises:
-        UsageError: it is no such range, or does not go with what else was typed.
-    """
-    if seed is not None:
-        raise UsageError(f"--seeds {text} and --seed {seed}: give one of them.")
-    if resume is not None:
-        raise UsageError(f"--seeds {text} begins new runs, --resume {resume} goes on with one: give one of them.")
-    first, colon, end = text.partition(":")
-    if not colon or not first.isdecimal() or not end.isdecimal() or int(first[:20]) >= int(end[:20]):
-        raise UsageError(f"--seeds {text}: write A:B for the seeds A to B-1, with A < B; --seeds 0:5 is 0, 1, 2, 3, 4.")
-    seeds = range(int(first[:20]), int(end[:20]))
-    if seeds.stop > 2**53 or len(seeds) > 10_000:
-        raise UsageError(f"--seeds {text[:40]}: at most 10000 seeds, none above {2**53}.")
-    return seeds
-
-
-def _train_once(out: Output, algorithm: str, arguments: Mapping[str, Any], start: Launch | None) -> TrainingResult:
-    from rlseq.cli.progress import progress
-
-    if start is not None:
-        from rlseq.pipeline import TrainingResult
-
-        summary = run(start)
-        return TrainingResult(Path(summary["run"]), summary)
-    with out.working(), progress(out) as callback:
-        from rlseq.pipeline import train
-
-        return train(algorithm, callbacks=[callback, *worker.callbacks()], source="command line", **arguments)
-
-
-def _one(out: Output, algorithm: str, arguments: Mapping[str, Any], processes: Launch | None) -> None:
-    result = _train_once(out, algorithm, arguments, processes)
-    if not worker.hand_over({"summary": result.summary}) and worker.rank() == 0:
-        show_run(out, algorithm, result)
-
-
-def _several(
-    out: Output,
-    algorithm: str,
-    arguments: Mapping[str, Any],
-    seeds: range,
-    name: str | None,
-    processes: Launch | None,
-) -> None:
-    """One run after the other; what is done stays, whatever happens to the next."""
-    done: list[TrainingResult] = []
-    for number_of, seed in enumerate(seeds, 1):
-        out.note(f"\nSeed {seed} (run {number_of} of {len(seeds)})")
-        try:
-            run_name = None if name is None else f"{name}-s{seed}"
-            start = None if processes is None else processes.of_seed(seed, run_name)
-            done.append(_train_once(out, algorithm, {**arguments, "seed": seed, "name": run_name}, start))
-        except RlseqError:
-            if done:
-                out.note(f"\nFinished before that: {', '.join(str(result.run) for result in done)}\n")
-            raise
-    if worker.rank() == 0:
-        show_series(out, algorithm, seeds, done)
+        train_several(out, "seq", arguments, parse_seeds(seeds, seed, resume), name, processes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 
 import numpy as np
-from torch import Tensor
 
 from rlseq.dqn.config import DqnOptions
 from rlseq.engine.flat import FlatParameters
@@ -21,18 +20,18 @@ def epsilon_at(options: DqnOptions, step: int, horizon: int) -> float:
     return options.epsilon_start + (options.epsilon_end - options.epsilon_start) * progress
 
 
-def mirrored_values(net: QNetwork, weights: Tensor, num_rows: int) -> tuple[Values, WeightMirror]:
+def mirrored_values(net: QNetwork, flat: FlatParameters, num_rows: int) -> tuple[Values, WeightMirror]:
     """The action values of a network on a GPU by a copy of it on the CPU, one burst behind.
 
     A few observations take less time there than the start of a kernel, and nothing waits for the GPU.
 
     Args:
         net: the network.
-        weights: its parameters, as they lie in `FlatParameters`.
+        flat: its parameters.
         num_rows: N observations at a time.
     """
     twin = copy.deepcopy(net).to("cpu").requires_grad_(False)
-    mirror = WeightMirror(weights, FlatParameters(twin).data)
+    mirror = WeightMirror(flat.weights, FlatParameters(twin, flat.selection).weights)
     return value_function(twin, num_rows), mirror
 
 

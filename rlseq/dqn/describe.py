@@ -25,6 +25,7 @@ def describe(trainer: DqnTrainer) -> dict[str, str]:
         "replay": f"{o.replay.capacity} transitions, {size / 2**20:.1f} MiB when full{copied}",
         "updates": f"{trainer.total_updates(o.run.steps)} in {o.run.steps} environment steps",
         **world.describe(),
+        **learner.update_step.describe(),
         "gradients": "closed form" if learner.closed_form else "autograd" + learner.how_recorded,
         "device": f"{trainer.device.type}, {precision}, {o.engine.threads} thread{'s' * (o.engine.threads > 1)}",
     }

@@ -72,18 +72,20 @@ class DqnLearner:
         self.precision = precision
         self.net = net
         self.target = copy.deepcopy(net).eval().requires_grad_(False)
-        self._target_flat = FlatParameters(self.target)
         self.update_step = UpdateStep(
             net, options.optim, total_updates=total_updates, precision=precision, recorder=recorder
         )
+        self._target_flat = FlatParameters(self.target, self.update_step.flat.selection)
         self._recorded_target = None if recorder is None else Captured(self._target_of, recorder)
         self._most_unread = unread
         self._unread: list[UpdateInfo] = []
         accumulate = options.optim.accumulate
         bounds = [round(k * self.batch_size / accumulate) for k in range(accumulate + 1)]
         self._sizes = [b - a for a, b in itertools.pairwise(bounds) if a < b]
+        # Autograd stops at frozen layers; the closed form computes every gradient.
         self.closed_form = (
             options.engine.gradients == "auto"
+            and not self.update_step.flat.selection.frozen
             and precision.dtype is None
             and accumulate == 1
             and recorder is None
@@ -238,7 +240,7 @@ class DqnLearner:
 
     def sync_target(self) -> None:
         """Copy the online network to the target network."""
-        self._target_flat.data.copy_(self.update_step.flat.data)
+        self._target_flat.weights.copy_(self.update_step.flat.weights)
         self._copy_buffers()
 
     def _mix_target(self) -> None:
@@ -255,7 +257,7 @@ class DqnLearner:
         Raises:
             NonFiniteLoss: a weight is NaN or infinite, which no file should hold.
         """
-        if not bool(torch.isfinite(self.update_step.flat.data).all()):
+        if not bool(torch.isfinite(self.update_step.flat.weights).all()):
             raise NonFiniteLoss(f"the weights are NaN or infinite after update {self.update_step.updates}")
         return state_arrays(self.net)
 

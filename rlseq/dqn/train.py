@@ -18,6 +18,7 @@ from rlseq.dqn.learner import STATISTICS, DqnLearner
 from rlseq.engine.checkpoint import Arrays, Snapshot
 from rlseq.engine.device import choose_device, choose_precision, works_apart
 from rlseq.engine.distributed import ALONE, World
+from rlseq.engine.inheritance import Inherited, inherit
 from rlseq.engine.metrics import Means
 from rlseq.engine.recording import recorder_for
 from rlseq.engine.session import Session, due
@@ -88,7 +89,7 @@ class DqnTrainer:
         self.memory = DeviceReplay(self.replay, self.device) if fits(self.replay, self.device) else self.replay
         self.mirror: WeightMirror | None = None
         if apart:
-            values, self.mirror = mirrored_values(net, self.learner.update_step.flat.data, options.env.num_envs)
+            values, self.mirror = mirrored_values(net, self.learner.update_step.flat, options.env.num_envs)
         else:
             values = value_function(net, options.env.num_envs)
         self.actor = EpsilonGreedy(values, spec.action.n, generator(EXPLORATION, run.seed, world.rank))
@@ -207,11 +208,13 @@ class DqnTrainer:
         """Everything from which `load` goes on exactly."""
         return state.snapshot(self)
 
-    def load_weights(self, arrays: Arrays, where: str) -> None:
-        """Begin with these weights."""
-        self.learner.load_model(arrays, where)
+    def load_weights(self, arrays: Arrays, parent: str, *, anew: Sequence[str] = (), fix: str = "") -> Inherited:
+        """Begin with these weights, as far as they fit; see `rlseq.engine.inheritance.inherit`."""
+        inherited = inherit(self.learner.net, arrays, parent, anew=anew, fix=fix)
+        self.learner.sync_target()
         if self.mirror is not None:
             self.mirror.restart()
+        return inherited
 
     @property
     def updates(self) -> int:

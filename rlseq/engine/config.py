@@ -68,8 +68,20 @@ class OptimOptions(Options, frozen=True, kw_only=True):
         int,
         Meta(description="parts into which a batch is cut to save memory; the update stays the same", ge=1, le=65_536),
     ] = 1
+    freeze: Annotated[
+        tuple[str, ...],
+        Meta(description="parameters that are not trained, by name; * and ? as in a shell: core.blocks.0.*"),
+    ] = ()
+    lr_multipliers: Annotated[
+        dict[str, float],
+        Meta(description="factor of the learning rate by name, as in optim.freeze; the last one that matches counts"),
+    ] = {}  # noqa: RUF012
 
     def __post_init__(self) -> None:
+        for glob, factor in self.lr_multipliers.items():
+            if not factor > 0:
+                wish = f"to keep weights as they are, freeze them: --freeze '{glob}'" if factor == 0 else "give one > 0"
+                raise ValueError(f"optim.lr_multipliers: {glob} = {factor:g} is no factor of a learning rate; {wish}.")
         if self.clip_norm is not None and self.clip_value is not None:
             raise ValueError(
                 f"optim.clip_norm = {self.clip_norm} and optim.clip_value = {self.clip_value} exclude each other: "

@@ -79,7 +79,7 @@ class FusedAdam:
         for group in self.param_groups:
             parameters = [parameter.detach() for parameter in group["params"]]
             state, at = self._state[at : at + len(parameters)], at + len(parameters)
-            group["lr"], (beta1, beta2) = lr, group["betas"]
+            group["lr"], (beta1, beta2) = multiplied(lr, group["multiplier"]), group["betas"]
             steps = [moments.step.add_(1) for moments in state]
             self._kernel(
                 parameters,
@@ -88,7 +88,7 @@ class FusedAdam:
                 [moments.exp_avg_sq for moments in state],
                 [],
                 steps,
-                lr=lr,
+                lr=group["lr"],
                 beta1=beta1,
                 beta2=beta2,
                 weight_decay=group["weight_decay"],
@@ -143,7 +143,7 @@ class TorchOptimizer:
     def step(self, lr: float | Tensor) -> None:
         """See `Optimizer`."""
         for group in self.param_groups:
-            group["lr"] = lr
+            group["lr"] = multiplied(lr, group["multiplier"])
         self._optimizer.step()
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -180,7 +180,7 @@ class TorchOptimizer:
 class MuonAndAdamW:
     """Muon for the hidden matrices, AdamW for embeddings, heads and vectors.
 
-    Both follow the same schedule; AdamW's peak is `optim.adam_lr`.
+    Both follow the same schedule; AdamW's peak is `optim.adam_lr`. Where all hidden matrices are frozen, AdamW is left.
 
     Args:
         flat: the parameters.
@@ -193,33 +193,43 @@ class MuonAndAdamW:
     recordable = True
 
     def __init__(self, flat: FlatParameters, options: OptimOptions) -> None:
-        if not flat.hidden:
+        if not flat.hidden and not flat.frozen_hidden:
             raise UsageError(
                 "optim.name = muon moves the matrices of hidden layers, and this network has none. Take adam or adamw."
             )
         settings = {"lr": options.lr, "momentum": options.muon_momentum, "weight_decay": options.weight_decay}
-        self._muon = Muon(flat.data[: flat.hidden], flat.grad[: flat.hidden], flat.hidden_shapes, settings)
+        self._muons = []
+        for span in (span for span in flat.spans if span.shapes):
+            part = slice(span.start, span.stop)
+            self._muons.append(
+                Muon(flat.data[part], flat.grad[part], span.shapes, {**settings, "multiplier": span.multiplier})
+            )
         self._adam = FusedAdam(flat.groups(options.weight_decay, start=flat.hidden), options, decoupled=True)
         self._ratio = 1.0 if options.adam_lr is None else options.adam_lr / options.lr
-        self.param_groups: Groups = [*self._muon.param_groups, *self._adam.param_groups]
+        self.param_groups: Groups = [g for muon in self._muons for g in muon.param_groups] + self._adam.param_groups
 
     def step(self, lr: float | Tensor) -> None:
         """See `Optimizer`."""
-        self._muon.step(lr)
+        for muon in self._muons:
+            muon.step(multiplied(lr, muon.param_groups[0]["multiplier"]))
         self._adam.step(lr * self._ratio)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """See `Optimizer`; Muon's momentum is named `muon.momentum`."""
-        momentum = self._muon.momentum
-        return {} if momentum is None else {MOMENTUM: momentum.cpu().numpy(), **self._adam.arrays()}
+        """See `Optimizer`; Muon's momentum, of all hidden matrices, is named `muon.momentum`."""
+        momenta = [muon.momentum for muon in self._muons if muon.momentum is not None]
+        own = {MOMENTUM: torch.cat(momenta).cpu().numpy()} if momenta else {}
+        return {**own, **self._adam.arrays()}
 
     def load(self, arrays: dict[str, np.ndarray]) -> None:
         """See `Optimizer`."""
         momentum = {name: array for name, array in arrays.items() if name == MOMENTUM}
-        (parameter,) = self._muon.param_groups[0]["params"]
-        check_shapes(momentum, {MOMENTUM: tuple(parameter.shape)} if arrays else {})
+        parameters = [muon.param_groups[0]["params"][0] for muon in self._muons]
+        sizes = [len(parameter) for parameter in parameters]
+        check_shapes(momentum, {MOMENTUM: (sum(sizes),)} if arrays and sizes else {})
         self._adam.load({name: array for name, array in arrays.items() if name != MOMENTUM})
-        self._muon.momentum = parameter.new_tensor(momentum[MOMENTUM]) if arrays else None
+        parts = np.split(momentum[MOMENTUM], np.cumsum(sizes)[:-1]) if momentum else [None] * len(sizes)
+        for muon, parameter, part in zip(self._muons, parameters, parts, strict=True):
+            muon.momentum = None if part is None else parameter.new_tensor(part)
 
 
 def _sgd(flat: FlatParameters, o: OptimOptions) -> Optimizer:
@@ -240,6 +250,11 @@ OPTIMIZERS: dict[str, Callable[[FlatParameters, OptimOptions], Optimizer]] = {
     "rmsprop": _rmsprop,
     "muon": MuonAndAdamW,
 }
+
+
+def multiplied(lr: float | Tensor, factor: float) -> float | Tensor:
+    """A parameter group's learning rate."""
+    return lr if factor == 1.0 else lr * factor
 
 
 def check_shapes(arrays: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]]) -> None:

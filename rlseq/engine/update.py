@@ -24,6 +24,7 @@ from rlseq.engine.flat import FlatParameters
 from rlseq.engine.optimizer import OPTIMIZERS, check_shapes
 from rlseq.engine.recording import Captured, Recorder
 from rlseq.engine.schedule import Plateau, lr_factor
+from rlseq.engine.selection import select
 
 Batch = TypeVar("Batch")
 SMALLEST_SCALE = 2.0**-14  # of the fp16 loss scaler: below it an overflow is no matter of scale
@@ -136,7 +137,7 @@ class UpdateStep:
     """Optimiser, schedule, clipping, loss scaling, accumulation and averaging for one module.
 
     Args:
-        net: its parameters are laid out flat, on the device they are on.
+        net: its parameters are laid out flat, on the device they are on; `optim.freeze` freezes some of them.
         options: of the optimiser.
         total_updates: length of the learning-rate schedule.
         precision: fp16 brings a loss scaler.
@@ -157,7 +158,7 @@ class UpdateStep:
     ) -> None:
         self.options = options
         self.total_updates = total_updates
-        self.flat = FlatParameters(net)
+        self.flat = FlatParameters(net, select([name for name, _ in net.named_parameters()], options))
         self.optimizer = OPTIMIZERS[options.name](self.flat, options)
         device = self.flat.data.device.type
         self.scaler = torch.amp.GradScaler(device, enabled=precision.scaled)
@@ -192,6 +193,10 @@ class UpdateStep:
         """The learning rate of the next update."""
         lr = self.options.lr * lr_factor(self.options, self.updates, self.total_updates)
         return lr if self._plateau is None else lr * self._plateau.factor
+
+    def describe(self) -> dict[str, str]:
+        """What is not trained as the rest, as label -> text."""
+        return self.flat.selection.describe(len(self.flat.data), len(self.flat.weights))
 
     def see_metric(self, value: float, *, lower_is_better: bool) -> None:
         """An evaluation's value, for the schedule that waits for a plateau; the others have no use for it."""

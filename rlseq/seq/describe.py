@@ -32,6 +32,7 @@ def describe(trainer: SeqTrainer) -> dict[str, str]:
         f"{o.seq.batch_size * task.context} {'tokens' if task.signature.reads_tokens else 'values'}"
         + ("" if task.static else " at most"),
         **world.describe(),
+        **trainer.update_step.describe(),
         "device": f"{trainer.device.type}, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}"
         + _recorded(trainer),
         "precision": _precision(trainer),

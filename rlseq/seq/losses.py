@@ -1,150 +1,148 @@
-"""Losses of sequence models: what one prediction costs, token by token.
+"""Losses of sequence models: what one prediction costs, of a token, a class or a value.
 
-Shapes: B sequences, T tokens, V vocabulary.
+Shapes: B sequences, T tokens, V vocabulary or classes, P places that a forecast is made from, H values ahead of each,
+Q quantiles. `...` is `B, T` of tokens, `B` of classes.
 """
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import os
-import sys
 from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from rlseq.errors import UsageError, did_you_mean
+from rlseq.seq.config import SeqOptions
+from rlseq.seq.own_loss import own_loss
+from rlseq.sequence import Signature
 
 ElementLoss = Callable[[Tensor, Tensor], Tensor]
-"""`(logits_BTV float32, targets_BT int64) -> loss_BT`."""
+"""`(logits [B, T, V], targets [B, T] int64) -> [B, T]`, `(logits [B, V], targets [B]) -> [B]`, or
+`(forecasts [B, P, H] or [B, P, H, Q], targets [B, P, H]) -> [B, P]`; all but targets in float32."""
 
-TRIAL_VOCABULARY = 5
 
-
-def cross_entropy(logits_BTV: Tensor, targets_BT: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Cross-entropy in nats, `[B, T]`.
+def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """Cross-entropy in nats, `[...]`.
 
     Args:
-        logits_BTV: unnormalised log-probabilities.
-        targets_BT: the right tokens.
-        label_smoothing: share of the target spread over all V tokens, the right one included (arXiv 1512.00567).
+        logits: `[..., V]`, unnormalised log-probabilities.
+        targets: `[...]`, the right ones.
+        label_smoothing: share of the target spread over all V, the right one included (arXiv 1512.00567).
     """
-    flat = F.cross_entropy(
-        logits_BTV.flatten(0, 1), targets_BT.flatten(), reduction="none", label_smoothing=label_smoothing
-    )
-    return flat.view(targets_BT.shape)
+    flat = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="none", label_smoothing=label_smoothing)
+    return flat.view(targets.shape)
 
 
-LOSSES: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {"cross_entropy": cross_entropy}
-
-
-def elementwise(name: str, label_smoothing: float, *, vocabulary: int = TRIAL_VOCABULARY) -> ElementLoss:
-    """A loss by name.
+def focal(logits: Tensor, targets: Tensor, gamma: float) -> Tensor:
+    """Focal loss, `[...]`: cross-entropy times `(1 - p) ** gamma`, p being the probability of the right one, so that
+    what is well predicted counts less (Lin et al. 2017, arXiv 1708.02002; without the paper's weights of classes).
 
     Args:
-        name: of `LOSSES`, or `package.module:function`: your own, taking `(logits_BTV, targets_BT)` and giving the loss
-            of each token, `[B, T]`. It is imported here, so only ever pass a name that the user typed. The current
-            folder is searched too.
-        label_smoothing: see `cross_entropy`; a function of your own gets none.
-        vocabulary: V of the trial call that shows whether a function of your own can be used.
+        logits: `[..., V]`.
+        targets: `[...]`.
+        gamma: 0 gives the cross-entropy.
+    """
+    log_p = -cross_entropy(logits, targets)
+    # Where p is 1 the power's slope may be infinite, and the product's limit is 0.
+    missing = (-torch.expm1(log_p)).clamp(min=torch.finfo(log_p.dtype).tiny)
+    return -(missing**gamma) * log_p
+
+
+def quantile(forecasts: Tensor, targets: Tensor, quantiles: Tensor) -> Tensor:
+    """Pinball loss (Koenker & Bassett 1978, doi:10.2307/1913643), mean over the quantiles, `[B, P, H]`: least where the
+    share q of what may come lies below the forecast for q.
+
+    Args:
+        forecasts: `[B, P, H, Q]`.
+        targets: `[B, P, H]`.
+        quantiles: `[Q]`.
+    """
+    above = targets.unsqueeze(-1) - forecasts
+    return torch.maximum(quantiles * above, (quantiles - 1) * above).mean(-1)
+
+
+def _quantile(options: SeqOptions, signature: Signature) -> ElementLoss:
+    assert signature.quantiles, "the task of a quantile loss answers with quantiles"
+    return lambda forecasts, targets: quantile(forecasts, targets, forecasts.new_tensor(signature.quantiles))
+
+
+class Entry(NamedTuple):
+    """A loss of the table.
+
+    Attributes:
+        make: the loss with its options; of values, in units of their scale, `[B, P, H]`.
+        of_values: whether it is for values; else it is for tokens and classes.
+    """
+
+    make: Callable[[SeqOptions, Signature], ElementLoss]
+    of_values: bool = False
+
+
+LOSSES: dict[str, Entry] = {
+    "cross_entropy": Entry(lambda o, _: lambda logits, targets: cross_entropy(logits, targets, o.label_smoothing)),
+    "focal": Entry(lambda o, _: lambda logits, targets: focal(logits, targets, o.focal_gamma)),
+    "mse": Entry(lambda o, _: lambda made, targets: F.mse_loss(made, targets, reduction="none"), of_values=True),
+    "huber": Entry(
+        lambda o, _: lambda made, targets: F.huber_loss(made, targets, reduction="none", delta=o.huber_delta),
+        of_values=True,
+    ),
+    "quantile": Entry(_quantile, of_values=True),
+}
+
+
+def suitable(signature: Signature) -> list[str]:
+    """The names of the losses that suit what a model answers; the first is the usual one."""
+    return [name for name, entry in LOSSES.items() if entry.of_values == (signature.kind == "forecast")]
+
+
+def elementwise(name: str, options: SeqOptions, signature: Signature) -> ElementLoss:
+    """A loss by name, for what a model of this signature answers. Values are measured in standard deviations of the
+    target, and their losses are means over the values ahead.
+
+    Args:
+        name: of `LOSSES`; `auto`: the usual one; or `package.module:function`, see `own_loss.own_loss`: it is imported
+            here, so only ever pass a name that the user typed.
+        options: of the losses; a function of your own gets none.
+        signature: of the model.
 
     Raises:
-        UsageError: there is no such loss, or it does not do what a loss must.
+        UsageError: there is no such loss, it does not suit, or it does not do what a loss must.
     """
-    if ":" not in name:
-        if name not in LOSSES:
-            known = ", ".join(LOSSES)
-            raise UsageError(
-                f"seq.loss = {name!r} is not known: it must be {known}, or package.module:function of your own."
-                + did_you_mean(name, LOSSES)
-            )
-        loss = LOSSES[name]
-        return lambda logits_BTV, targets_BT: loss(logits_BTV, targets_BT, label_smoothing)
-    if label_smoothing:
+    known = suitable(signature)
+    name = known[0] if name == "auto" else name
+    if name not in LOSSES and ":" not in name:
         raise UsageError(
-            f"seq.label_smoothing = {label_smoothing:g} is for cross_entropy; the loss {name} would not get it: "
-            "set seq.label_smoothing=0"
+            f"seq.loss = {name!r} is not known: it must be {', '.join(known)}, or package.module:function of your own."
+            + did_you_mean(name, known)
         )
-    function = _imported(name)
-    _check_function(name, function, max(2, vocabulary))
-    return function
+    if name in LOSSES and name not in known:
+        answers = {"classify": "classes", "forecast": "values"}.get(signature.kind, "tokens")
+        raise UsageError(
+            f"seq.loss = {name} does not suit a task whose answers are {answers}: it must be {', '.join(known)}, or "
+            "package.module:function of your own."
+        )
+    if options.label_smoothing and name != "cross_entropy":
+        raise UsageError(
+            f"seq.label_smoothing = {options.label_smoothing:g} is for cross_entropy; the loss {name} would not get "
+            "it: set seq.label_smoothing=0"
+        )
+    loss = LOSSES[name].make(options, signature) if name in LOSSES else own_loss(name, signature)
+    return _scaled(loss, signature.scale[signature.target]) if signature.kind == "forecast" else loss
 
 
-def masked_mean(loss_BT: Tensor, mask_BT: Tensor | None) -> Tensor:
-    """The mean loss of the tokens that count; 0, without a gradient, where none does.
+def _scaled(loss: ElementLoss, scale: float) -> ElementLoss:
+    return lambda forecasts, targets: loss(forecasts / scale, targets / scale).mean(-1)
+
+
+def masked_mean(loss: Tensor, mask: Tensor | None) -> Tensor:
+    """The mean loss of what counts; 0, without a gradient, where nothing does.
 
     Args:
-        loss_BT: loss of each token.
-        mask_BT: true where it counts; None: everywhere. What is masked may be anything, NaN too.
+        loss: of each element.
+        mask: of the same shape, true where it counts; None: everywhere. What is masked may be anything, NaN too.
     """
-    if mask_BT is None:
-        return loss_BT.mean()
-    return torch.where(mask_BT, loss_BT, 0.0).sum() / mask_BT.sum().clamp(min=1)
-
-
-def _imported(name: str) -> ElementLoss:
-    module_name, _, attribute = name.partition(":")
-    if not attribute.isidentifier() or not all(part.isidentifier() for part in module_name.split(".")):
-        raise UsageError(f"seq.loss = {name!r}: write package.module:function, for example my_losses:focal")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module_name == error.name or module_name.startswith(error.name + ".")):
-            raise UsageError(f"the loss {name}: it needs {error.name}, which is not installed.") from error
-        raise UsageError(
-            f"the loss {name}: there is no module {module_name} in {os.getcwd()} or among the installed packages."
-        ) from None
-    except (Exception, SystemExit) as error:
-        raise UsageError(f"the loss {name}: importing {module_name} raised {type(error).__name__}: {error}") from error
-    if not hasattr(module, attribute):
-        raise UsageError(
-            f"the loss {name}: {module_name} has nothing called {attribute}." + did_you_mean(attribute, dir(module))
-        )
-    function = getattr(module, attribute)
-    if not callable(function):
-        raise UsageError(f"the loss {name} is of type {type(function).__name__}: it must be a function.")
-    return function
-
-
-def _check_function(name: str, function: Callable[..., Any], vocabulary: int) -> None:
-    """Call a loss once on made-up numbers.
-
-    Raises:
-        UsageError: it cannot be called with logits and targets, or what it gives is no loss of each token.
-    """
-    wanted = "a loss takes (logits [B, T, V], targets [B, T]) and gives the loss of each token, [B, T]"
-    try:
-        inspect.signature(function).bind(None, None)
-    except TypeError as error:
-        raise UsageError(f"the loss {name}{inspect.signature(function)}: {error}; {wanted}.") from None
-    except ValueError:  # a function of C without a signature; the call will tell
-        pass
-    rng = torch.Generator().manual_seed(0)
-    leaf_BTV = torch.randn(2, 3, vocabulary, generator=rng).requires_grad_()
-    targets_BT = torch.randint(0, vocabulary, (2, 3), generator=rng)
-    with torch.random.fork_rng(devices=[]):
-        try:
-            loss = function(
-                leaf_BTV * 1, targets_BT
-            )  # times one: a function may work in place, as on a network's output
-        except Exception as error:
-            raise UsageError(
-                f"the loss {name} raised {type(error).__name__}: {error} (in a trial call with logits "
-                f"{list(leaf_BTV.shape)} and targets [2, 3]); {wanted}."
-            ) from error
-    if not isinstance(loss, Tensor) or not loss.is_floating_point():
-        kind = f"a tensor of {loss.dtype}" if isinstance(loss, Tensor) else type(loss).__name__
-        raise UsageError(f"the loss {name} gave {kind}; {wanted}.")
-    if loss.shape != targets_BT.shape:
-        hint = " (do not take the mean yourself: padding must not count)" if loss.ndim == 0 else ""
-        raise UsageError(f"the loss {name} gave shape {list(loss.shape)} for targets [2, 3]{hint}; {wanted}.")
-    gradient = torch.autograd.grad(loss.sum(), leaf_BTV, allow_unused=True)[0] if loss.requires_grad else None
-    if gradient is None or not gradient.any():
-        raise UsageError(f"the loss {name} has no gradient by the logits, so nothing can be learnt from it.")
-    if not (loss.isfinite().all() and gradient.isfinite().all()):
-        raise UsageError(f"the loss {name}, or its gradient, is not finite for ordinary logits.")
+    if mask is None:
+        return loss.mean()
+    return torch.where(mask, loss, 0.0).sum() / mask.sum().clamp(min=1)

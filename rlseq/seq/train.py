@@ -10,7 +10,7 @@ Shapes: B sequences, T tokens, V vocabulary.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from rlseq.engine.captured import CapturedGradients
 from rlseq.engine.checkpoint import NOTHING, Arrays, Snapshot, of_rank
 from rlseq.engine.device import choose_device, choose_precision, works_apart
 from rlseq.engine.distributed import ALONE, World
+from rlseq.engine.inheritance import Inherited, inherit
 from rlseq.engine.metrics import Means
 from rlseq.engine.recording import recorder_for
 from rlseq.engine.session import Session
@@ -88,9 +89,7 @@ class SeqTrainer:
             self.net, options.optim, total_updates=total, precision=self.precision, recorder=recorder
         )
         self._forward: Callable[..., Any] = compiled(self.net) if options.engine.compile else self.net
-        self._element_loss = elementwise(
-            loss_name(options, task), options.seq.label_smoothing, vocabulary=task.signature.num_outputs
-        )
+        self._element_loss = elementwise(loss_name(options, task), options.seq, task.signature)
         self._gradients: Gradients = Autograd(self.loss, self.precision, self.device)
         self.recorded = recorder is not None and world.alone and recordable(options, task)
         if recorder is not None and self.recorded:
@@ -279,9 +278,9 @@ class SeqTrainer:
         own = read_arrays(checkpoint, manifest, file) if self.world.rank else first
         self._dropout.load(own[DROPOUT])
 
-    def load_weights(self, arrays: Arrays, where: str) -> None:
-        """Begin with these weights."""
-        load_arrays(self.net, arrays, where)
+    def load_weights(self, arrays: Arrays, parent: str, *, anew: Sequence[str] = (), fix: str = "") -> Inherited:
+        """Begin with these weights, as far as they fit; see `rlseq.engine.inheritance.inherit`."""
+        return inherit(self.net, arrays, parent, anew=anew, fix=fix)
 
     @property
     def updates(self) -> int:

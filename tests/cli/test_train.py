@@ -13,7 +13,7 @@ from rlseq import pipeline
 from rlseq.cli.main import app
 from rlseq.cli.options import all_fields, flag_of
 from rlseq.cli.summary import over_seeds
-from rlseq.cli.train import parse_seeds
+from rlseq.cli.training import parse_seeds
 from rlseq.errors import Interrupted, NonFiniteLoss, UsageError
 from rlseq.events import Event
 from rlseq.resolve import EVERYDAY

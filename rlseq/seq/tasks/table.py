@@ -40,14 +40,23 @@ ANSWERS: tuple[Kind, ...] = ("tokens", "translate")
 
 TASKS: dict[str, Entry] = {
     "text": Entry(lambda options, _: TextTask(options), ("tokens",), "predict the next character, or byte, of a text"),
-    "classify": Entry(lambda options, _: read_classify(options), ("classify",), "the class of a series, of a CSV file"),
-    "waveforms": Entry(lambda options, _: make_waveforms(options), ("classify",), "sine, square, triangle or sawtooth"),
-    "forecast": Entry(lambda options, _: read_forecast(options), ("forecast",), "the next values, of a CSV file"),
+    "classify": Entry(
+        lambda options, _: read_classify(options), ("classify",), "the class of a series, of a CSV file", core="encoder"
+    ),
+    "waveforms": Entry(
+        lambda options, _: make_waveforms(options), ("classify",), "sine, square, triangle or sawtooth", core="encoder"
+    ),
+    "forecast": Entry(
+        lambda options, _: read_forecast(options), ("forecast",), "the next values, of a CSV file", core="lstm"
+    ),
     "mackey-glass": Entry(
-        lambda options, _: make_mackey_glass(options), ("forecast",), "a chaotic series with a delay"
+        lambda options, _: make_mackey_glass(options), ("forecast",), "a chaotic series with a delay", core="lstm"
     ),
     "lorenz": Entry(
-        lambda options, _: make_lorenz(options), ("forecast",), "Lorenz's chaotic system of three variables"
+        lambda options, _: make_lorenz(options),
+        ("forecast",),
+        "Lorenz's chaotic system of three variables",
+        core="lstm",
     ),
     "copy": Entry(copying, ANSWERS, "write the question again"),
     "reverse": Entry(reversing, ANSWERS, "write the question from its end to its beginning"),
