@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rlseq.seq.config import SeqOptions
-from rlseq.seq.tasks.classify import make_waveforms, read_classify
-from rlseq.seq.tasks.forecast import make_lorenz, make_mackey_glass, read_forecast
 from rlseq.seq.tasks.addition import addition
+from rlseq.seq.tasks.classify import make_waveforms, read_classify
 from rlseq.seq.tasks.copying import copying
+from rlseq.seq.tasks.forecast import make_lorenz, make_mackey_glass, read_forecast
 from rlseq.seq.tasks.induction import induction
 from rlseq.seq.tasks.recall import recall
 from rlseq.seq.tasks.reversing import reversing
