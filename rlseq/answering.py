@@ -44,7 +44,8 @@ def answered(model: Model, data: str) -> list[Answered]:
     tokenizer, start = signature.tokenizer, signature.start
     if tokenizer is None or start is None:
         raise UsageError(
-            f"the model was trained on the task {model.spec.task}, which knows no questions; let it write: rlseq generate"
+            f"the model was trained on the task {model.spec.task}, which knows no questions: rlseq generate lets it "
+            "write."
         )
     questions = read_questions(data)
     tokens = [_encoded(text, tokenizer, signature, f"{data}, line {n}") for n, text in enumerate(questions, 1)]

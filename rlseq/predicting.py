@@ -51,7 +51,7 @@ class Predicted(NamedTuple):
     about: dict[str, Any]
 
 
-def predict(found: Located, asked: Asked, checkpoint: str | None) -> dict[str, Any]:
+def predict_into(found: Located, asked: Asked, checkpoint: str | None) -> dict[str, Any]:
     """Predict, and write it down; see `rlseq.pipeline.predict`."""
     check_out(asked, found)
     model = opened(found, checkpoint)
@@ -112,9 +112,22 @@ def opened(found: Located, checkpoint: str | None) -> Model:
     Raises:
         UsageError: a policy, or a checkpoint of what is no run.
     """
-    from rlseq.generation import stepper
+    if checkpoint is None:
+        from rlseq.player.sequence import load_sequence
 
-    return stepper(found, checkpoint)
+        if found.run is not None:
+            from rlseq.resolve import read_sequence_options
+
+            read_sequence_options(found.run)  # refuses a policy's run
+        return load_sequence(found.policy_file())
+    if found.run is None:
+        raise UsageError(f"--checkpoint {checkpoint}: {found.name} is one exported model; only a run has checkpoints.")
+    from rlseq.nets.stepper import TorchSequence
+    from rlseq.seq.model import sequence_spec
+    from rlseq.trained_sequence import open_sequence
+
+    made = open_sequence(found.run, checkpoint=checkpoint)
+    return TorchSequence(made.net, sequence_spec(made.net, made.task, made.options))
 
 
 def classified(model: Model, asked: Asked) -> Predicted:

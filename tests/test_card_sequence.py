@@ -156,6 +156,7 @@ def test_a_real_card(agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     from rlseq.nets.config import SequenceNetOptions
     from rlseq.nets.sizes import parameters
     from rlseq.pipeline import evaluate
+    from rlseq.sequence import Signature
 
     monkeypatch.setattr(card_data, "measure_generation", lambda path: measure_generation(path, tokens=20))
     data = write_text(tmp_path / "t.txt")
@@ -167,7 +168,7 @@ def test_a_real_card(agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert made["shipped"]["loss"] == made["score"]["mean"] == pytest.approx(scored["loss"], rel=1e-5)
     assert made["tokens"] == scored["tokens"]
     options = SequenceNetOptions(**SMALL_SEQ["net"])
-    assert made["shipped"]["parameters"] == parameters(options, len(set(data.read_text())))
+    assert made["shipped"]["parameters"] == parameters(options, Signature(vocabulary=len(set(data.read_text()))))
     assert made["curves"][0]["steps"] == [8, 16, 24]
     assert (made["generation"]["tokens"], made["generation"]["context"]) == (20, 12)
     assert made["score"]["half_width"] is None

@@ -100,8 +100,9 @@ def test_the_shipped_sequence_model_stays_below_two_megabytes() -> None:
     from rlseq.nets.sizes import parameters
     from rlseq.resolve import resolve_new
     from rlseq.seq.config import SeqTraining
+    from rlseq.sequence import Signature
 
     options = resolve_new("seq", {}, "text-gpt", "arguments").options
     assert isinstance(options, SeqTraining)
     assert options.seq.data is None  # so that everybody has it
-    assert 4 * parameters(options.net, vocabulary=100) < 1_930_000  # the graph itself takes the rest
+    assert 4 * parameters(options.net, Signature(vocabulary=100)) < 1_930_000  # the graph itself takes the rest

@@ -11,7 +11,7 @@ import typer
 
 from rlseq.cli.output import Output, duration, figure, number, show_list, show_pairs, size, write_json
 from rlseq.cli.params import Json, Quiet, complete_agent
-from rlseq.cli.train import parse_seeds
+from rlseq.cli.training import parse_seeds
 from rlseq.errors import UsageError
 from rlseq.purposes import purpose_of
 

@@ -13,12 +13,12 @@ from rlseq.cli.inspect_sequence import signature_rows
 from rlseq.cli.output import (
     Output,
     metric_rows,
-    number,
     score,
     sequence_parity,
     show_list,
     show_pairs,
     size,
+    told,
     write_json,
 )
 from rlseq.cli.params import Imports, Json, PathArgument
@@ -268,8 +268,7 @@ def _contract(facts: Mapping[str, Any]) -> dict[str, str]:
 
 def _step(step: Mapping[str, Any]) -> str:
     """`train: algorithm dqn, env_id CartPole-v1, ...`."""
-    rest = ", ".join(f"{key} {number(v) if isinstance(v, float) else v}" for key, v in step.items() if key != "step")
-    return f"{step.get('step', '?')}: {rest}"
+    return f"{step.get('step', '?')}: {told({key: value for key, value in step.items() if key != 'step'})}"
 
 
 def _show_files(facts: Mapping[str, Any]) -> None:

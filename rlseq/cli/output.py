@@ -189,3 +189,14 @@ def duration(seconds: float) -> str:
     """`0:01:12`."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def told(value: Any, depth: int = 4) -> str:
+    """A value out of a file, on one line: what is nested stands in parentheses, what is nested deeply as it is."""
+    if isinstance(value, Mapping) and depth:
+        parts = {key: told(part, depth - 1) for key, part in value.items()}
+        nested = [key for key, part in value.items() if isinstance(part, dict | list)]
+        return ", ".join(f"{key} ({text})" if key in nested else f"{key} {text}" for key, text in parts.items())
+    if isinstance(value, list) and depth:
+        return ", ".join(told(part, depth - 1) for part in value)
+    return number(value) if isinstance(value, float) else str(value)

@@ -16,9 +16,7 @@ SERIES = "Columns and windows"
 def predict(
     data: Annotated[
         str,
-        typer.Option(
-            "--data", metavar="FILE", help="Series: a CSV file with a header. Questions: a text, one a line."
-        ),
+        typer.Option("--data", metavar="FILE", help="Series: a CSV file with a header. Questions: a text, one a line."),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The CSV file to write.")],
     path: PathArgument = None,

@@ -71,6 +71,7 @@ def test_nothing_typed_is_nothing_given(cli: Cli, given: Given) -> None:
     assert arguments.pop("env") == "CartPole-v1"
     assert arguments.pop("recipe") == "auto"
     assert arguments.pop("imports") == ()
+    assert arguments.pop("new_head") is False
     assert set(arguments) == {*EVERYDAY["dqn"], "resume", "init_from"}
     assert all(value is None for value in arguments.values())
 
@@ -89,6 +90,7 @@ def test_everything_typed_is_given(cli: Cli, given: Given) -> None:
             "imports": ["my_envs", "others"],
             "resume": None,
             "init_from": None,
+            "new_head": False,
             "steps": 1000,
             "seed": 3,
             "device": "cpu",
@@ -98,6 +100,8 @@ def test_everything_typed_is_given(cli: Cli, given: Given) -> None:
             "envs": 4,
             "threads": 2,
             "name": "mine",
+            "freeze": None,
+            "lr_multiplier": None,
         }
     ]
     assert type(given[0]["device"]) is str
@@ -108,6 +112,22 @@ def test_no_amp_is_off_and_resume_needs_no_environment(cli: Cli, given: Given) -
     assert cli("train", "dqn", "X-v0", "--from", "runs/a").exit_code == 0
     assert (given[0]["amp"], given[0]["resume"], given[0]["env"]) == ("off", "runs/a", None)
     assert given[1]["init_from"] == "runs/a"
+
+
+def test_what_another_runs_weights_are_to_become(cli: Cli, given: Given) -> None:
+    words = "--from runs/a --new-head --freeze core.layers.0.* --freeze head.bias --lr-multiplier core.*=0.1"
+    more = "--lr-multiplier a=b=2 --lr-multiplier core.*=.5"
+    assert cli("train", "dqn", "X-v0", *words.split(), *more.split()).exit_code == 0
+    (arguments,) = given
+    assert (arguments["init_from"], arguments["new_head"]) == ("runs/a", True)
+    assert arguments["freeze"] == ["core.layers.0.*", "head.bias"]
+    assert list(arguments["lr_multiplier"].items()) == [("a=b", 2.0), ("core.*", 0.5)]  # the last one given stands last
+
+
+@pytest.mark.parametrize("word", ["core.*", "=2", "core.*=", "core.*=fast", ""])
+def test_a_wrong_multiplier(cli: Cli, given: Given, word: str) -> None:
+    failed(cli("train", "seq", f"--lr-multiplier={word}"), 2, f"--lr-multiplier {word!r}: write GLOB=X, for example")
+    assert given == []
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "seq"])

@@ -9,15 +9,18 @@ import torch
 import torch.nn.functional as F
 
 from rlseq.errors import UsageError
+from rlseq.nets.build import Network, sequence_network
 from rlseq.nets.config import SequenceNetOptions
 from rlseq.nets.network import NetInput, num_parameters
-from rlseq.nets.sequence import SequenceNetwork
-from rlseq.nets.sizes import SIZES, Dimensions, dimensions, kept_numbers, parameters, training_bytes
+from rlseq.nets.sizes import CORE_KINDS, SIZES, Dimensions, dimensions, kept_numbers, parameters, training_bytes
+from rlseq.sequence import Kind, Signature
+from tests.nets.test_build import SIGNATURES, every_network
 
 VOCABULARY, CONTEXT, ROWS = 65, 32, 4
+TOKENS = SIGNATURES["tokens"]
 
 
-def saved_bytes(net: SequenceNetwork) -> int:
+def saved_bytes(net: Network, kind: Kind) -> int:
     """Bytes that forward and loss keep for the backward pass, without the weights."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in net.parameters()}
     storages: dict[int, torch.UntypedStorage] = {}
@@ -29,12 +32,22 @@ def saved_bytes(net: SequenceNetwork) -> int:
         return tensor
 
     tokens_BT = torch.randint(VOCABULARY, (ROWS, CONTEXT))
+    values = (torch.randn(ROWS, CONTEXT, 3),)
+    x = {"tokens": (tokens_BT,), "translate": (tokens_BT, tokens_BT)}.get(kind, values)
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        logits_BTV = net(NetInput((tokens_BT,)))[0]
-        loss = F.cross_entropy(logits_BTV.flatten(0, 1), tokens_BT.flatten())
+        y_BPO = net(NetInput(x, mask=torch.ones(ROWS, CONTEXT, dtype=torch.bool)))[0]
+        if kind == "forecast":
+            loss = F.mse_loss(y_BPO, torch.zeros_like(y_BPO))
+        else:
+            loss = F.cross_entropy(y_BPO.flatten(0, 1), torch.zeros(y_BPO.shape[:2], dtype=torch.int64).flatten())
     count = sum(storage.nbytes() for storage in storages.values())
     assert loss.requires_grad
     return count
+
+
+def suits(core: str) -> Signature:
+    """Of the first kind of task of a core."""
+    return SIGNATURES[CORE_KINDS[core][0]]
 
 
 def test_the_names_mean_these_dimensions() -> None:
@@ -49,7 +62,7 @@ def test_the_names_mean_these_dimensions() -> None:
 @pytest.mark.parametrize("core", sorted(SIZES))
 def test_a_name_costs_about_as_much_whatever_the_core(core: Any) -> None:
     millions = [
-        parameters(SequenceNetOptions(core=core, size=size), VOCABULARY) / 1e6 for size in ("tiny", "small", "base")
+        parameters(SequenceNetOptions(core=core, size=size), suits(core)) / 1e6 for size in ("tiny", "small", "base")
     ]
     assert millions == pytest.approx([0.11, 3.2, 10.3], rel=0.15)
 
@@ -64,11 +77,33 @@ def test_a_name_costs_about_as_much_whatever_the_core(core: Any) -> None:
         {"core": "lstm"},
         {"core": "gru", "layers": 3},
         {"core": "lstm", "layers": 1, "tied": True},
+        {"activation": "relu", "qk_norm": False},
     ],
 )
 def test_parameters_are_counted_without_building(options: dict[str, Any]) -> None:
     chosen = SequenceNetOptions(**{"size": "tiny", **options})
-    assert parameters(chosen, VOCABULARY) == num_parameters(SequenceNetwork(VOCABULARY, chosen, CONTEXT))
+    assert parameters(chosen, TOKENS) == num_parameters(sequence_network(TOKENS, chosen, CONTEXT))
+
+
+@every_network
+@pytest.mark.parametrize("layers", [1, 3])
+def test_parameters_of_every_core_and_task_are_counted(
+    core: Any, kind: Kind, bidirectional: bool | None, layers: int
+) -> None:
+    chosen = SequenceNetOptions(core=core, size="tiny", bidirectional=bidirectional, layers=layers)
+    net = sequence_network(SIGNATURES[kind], chosen, CONTEXT)
+    assert parameters(chosen, SIGNATURES[kind]) == num_parameters(net)
+
+
+@every_network
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_the_estimate_of_memory_is_what_every_core_and_task_keeps(
+    core: Any, kind: Kind, bidirectional: bool | None, dropout: float
+) -> None:
+    chosen = SequenceNetOptions(core=core, size="tiny", bidirectional=bidirectional, dropout=dropout)
+    net = sequence_network(SIGNATURES[kind], chosen, CONTEXT).train()
+    estimate = 4 * ROWS * CONTEXT * kept_numbers(chosen, SIGNATURES[kind], CONTEXT)
+    assert saved_bytes(net, kind) == pytest.approx(estimate, rel=0.15)
 
 
 @pytest.mark.parametrize(
@@ -85,16 +120,16 @@ def test_parameters_are_counted_without_building(options: dict[str, Any]) -> Non
 )
 def test_the_estimate_of_memory_is_what_is_kept(options: dict[str, Any]) -> None:
     chosen = SequenceNetOptions(**{"size": "tiny", **options})
-    net = SequenceNetwork(VOCABULARY, chosen, CONTEXT).train()
-    estimate = 4 * ROWS * CONTEXT * kept_numbers(chosen, VOCABULARY)
-    assert saved_bytes(net) == pytest.approx(estimate, rel=0.25)
+    net = sequence_network(TOKENS, chosen, CONTEXT).train()
+    estimate = 4 * ROWS * CONTEXT * kept_numbers(chosen, TOKENS, CONTEXT)
+    assert saved_bytes(net, "tokens") == pytest.approx(estimate, rel=0.25)
     weights = 16 * num_parameters(net)  # themselves, gradients, two moments
-    assert training_bytes(chosen, VOCABULARY, CONTEXT, ROWS) == weights + estimate
+    assert training_bytes(chosen, TOKENS, CONTEXT, ROWS) == weights + estimate
 
 
 def test_checkpointing_is_estimated_to_keep_less() -> None:
     plain, spared = (
-        kept_numbers(SequenceNetOptions(layers=12, checkpoint_activations=on), VOCABULARY) for on in (False, True)
+        kept_numbers(SequenceNetOptions(layers=12, checkpoint_activations=on), TOKENS, CONTEXT) for on in (False, True)
     )
     assert spared < plain / 5
 

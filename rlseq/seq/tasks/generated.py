@@ -27,7 +27,7 @@ from rlseq.errors import UsageError
 from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqOptions
 from rlseq.seq.tasks.holdout import Key, Questions, training_questions, validation_questions
-from rlseq.seq.tasks.layout import InRow, Layout, width
+from rlseq.seq.tasks.layout import Layout, width
 from rlseq.seq.tasks.task import ALL, Answers, Direction, Shown
 from rlseq.sequence import Kind, Signature, Tokenizer
 
@@ -50,7 +50,7 @@ class Problem(NamedTuple):
         questions: draws questions of a length.
         answers: `[B, Q] -> [B, A]`, what is to be answered.
         key: what of a question decides whether it is held out.
-        in_row: see `Layout`.
+        places: see `Layout`.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Problem(NamedTuple):
     questions: Questions
     answers: Callable[[np.ndarray], np.ndarray]
     key: Key = np.asarray
-    in_row: Callable[[np.ndarray, np.ndarray], InRow] | None = None
+    places: Callable[[np.ndarray], np.ndarray] | None = None
 
 
 def alphabet_of(num: int) -> str:
@@ -122,8 +122,8 @@ class GeneratedTask:
         shortest, longest = self._lengths
         self._ranges = ranges(shortest, longest, options.buckets)
         tokenizer = Tokenizer(unit="char", characters=problem.alphabet + START + END)
-        self._layout = Layout(kind, len(problem.alphabet), len(problem.alphabet) + 1, problem.in_row)
-        text = kind == "tokens" and problem.in_row is not None  # without a place where a question ends
+        self._layout = Layout(kind, len(problem.alphabet), len(problem.alphabet) + 1, problem.places)
+        text = kind == "tokens" and problem.places is not None  # without a place where a question ends
         self.signature = Signature(
             kind=kind,
             vocabulary=tokenizer.size,
@@ -214,11 +214,11 @@ class GeneratedTask:
         assert batch.mask is not None and best is not None
         lines = []
         for row in range(min(SHOWN, len(best))):
-            given = batch.inputs[row, :1] if batch.source is None else np.append(batch.source[row], self._layout.start)
-            mask, targets = batch.mask[row], batch.targets[row]
-            answer, right = self._text(best[row][mask]), self._text(targets[mask])
-            text = self._text(given) + self._text(np.where(mask, best[row], targets))
-            lines.append(text if answer == right else f"{text}   not {right}")
+            mask, question = batch.mask[row], batch.inputs[row] if batch.source is None else batch.source[row]
+            if self.signature.kind == "tokens" and self.signature.start is not None:
+                question = question[: mask.argmax()]
+            answer, right = self._text(best[row][mask]), self._text(batch.targets[row][mask])
+            lines.append(f"{self._text(question)}{START}{answer}" + (f"   not {right}" if answer != right else ""))
         return "\n".join(lines)
 
     def pictures(self, sums: np.ndarray, shown: Shown) -> dict[str, bytes]:

@@ -18,18 +18,6 @@ from rlseq.seq.batch import TokenBatch
 from rlseq.sequence import Kind
 
 
-class InRow(NamedTuple):
-    """Questions with their answers in them.
-
-    Attributes:
-        tokens: `[B, T]`.
-        answers: `[B, T]` bool, where an answer's tokens stand; each is to be foretold from what is left of it.
-    """
-
-    tokens: np.ndarray
-    answers: np.ndarray
-
-
 class Layout(NamedTuple):
     """Where things stand.
 
@@ -37,19 +25,23 @@ class Layout(NamedTuple):
         kind: `tokens` or `translate`.
         start: the token between question and answer, or before the answer.
         end: the token after the answer; padding too.
-        in_row: `(questions, answers) -> rows`, for `tokens` whose answers stand in the question; None: behind it.
+        places: `questions -> [B, A]`, the places of a question at which the tokens of the answer are due, for `tokens`;
+            None: behind the question.
     """
 
     kind: Kind
     start: int
     end: int
-    in_row: Callable[[np.ndarray, np.ndarray], InRow] | None = None
+    places: Callable[[np.ndarray], np.ndarray] | None = None
 
     def batch(self, questions: np.ndarray, answers: np.ndarray) -> TokenBatch[np.ndarray]:
         """Rows of questions `[B, Q]` and answers `[B, A]`; without padding, with all masks of the kind."""
-        if self.kind == "tokens" and self.in_row is not None:
-            tokens, places = self.in_row(questions, answers)
-            return TokenBatch(tokens[:, :-1].copy(), tokens[:, 1:].copy(), places[:, 1:].copy())
+        if self.kind == "tokens" and self.places is not None:
+            places = self.places(questions)
+            targets, mask = np.full_like(questions, self.end), np.zeros(questions.shape, bool)
+            np.put_along_axis(targets, places, answers, axis=1)
+            np.put_along_axis(mask, places, True, axis=1)
+            return TokenBatch(questions.copy(), targets, mask)
         start, end = (np.full((len(questions), 1), token) for token in (self.start, self.end))
         inputs, targets = np.hstack((start, answers)), np.hstack((answers, end))
         if self.kind == "translate":

@@ -1,14 +1,14 @@
 """The task `recall`: pairs of a key and a value; later, wherever a key comes again, its value is to follow.
 
 The multi-query associative recall of Zoology (arXiv 2312.04927), and its distances: every key comes again once, at a
-place drawn by a power law, nearer ones being likelier. Unlike there a value follows the key that comes again, in a
-blank's stead, so that a row is a text that can be written on.
-
-For `tokens` answers stand in the row. For `translate` the source is the row with blanks for the answers, and the answer
-is the values in the order in which they were asked for.
+place drawn by a power law, nearer ones being likelier, and blanks fill the rest. For `tokens` each value is due where
+its key comes again, and the row goes on with a blank: were the value in it, half of the others could be guessed from
+those that are left. For `translate` the row is the source, and the answer is the values in the order of their keys.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from rlseq.errors import UsageError
 from rlseq.seq.config import SeqOptions
 from rlseq.seq.tasks.generated import GeneratedTask, Problem, alphabet_of
 from rlseq.seq.tasks.holdout import Questions
-from rlseq.seq.tasks.layout import InRow
 from rlseq.sequence import Kind
 
 BLANK = "."
@@ -39,8 +38,8 @@ def recall(options: SeqOptions, kind: Kind) -> GeneratedTask:
         length=64,
         shortest=4 * pairs,
         questions=rows_of(pairs, keys, symbols),
-        answers=lambda questions: values(questions, pairs)[0],
-        in_row=lambda questions, answers: answered(questions, answers, pairs),
+        answers=lambda questions: asked(questions, pairs).values,
+        places=lambda questions: asked(questions, pairs).places,
     )
     return GeneratedTask(problem, options, kind)
 
@@ -71,19 +70,22 @@ def some(rng: np.random.Generator, num: int, among: int, count: int) -> np.ndarr
     return np.argsort(rng.random((num, among)), axis=1)[:, :count]
 
 
-def values(questions: np.ndarray, pairs: int) -> tuple[np.ndarray, np.ndarray]:
-    """The values in the order of the queries, and the queries' places; both `[B, pairs]`."""
-    later = questions[:, 2 * pairs :]
-    asked_BTK = later[:, :, None] == questions[:, None, 0 : 2 * pairs : 2]
-    places = np.nonzero(asked_BTK.any(2))[1].reshape(len(questions), pairs)
-    which = np.take_along_axis(asked_BTK.argmax(2), places, 1)
-    return np.take_along_axis(questions[:, 1 : 2 * pairs : 2], which, 1), places + 2 * pairs
+class Asked(NamedTuple):
+    """The queries of rows, in their order.
+
+    Attributes:
+        places: `[B, pairs]`, where they stand.
+        values: `[B, pairs]`, what is to be answered.
+    """
+
+    places: np.ndarray
+    values: np.ndarray
 
 
-def answered(questions: np.ndarray, answers: np.ndarray, pairs: int) -> InRow:
-    """The rows with each answer behind its query."""
-    places = values(questions, pairs)[1] + 1
-    tokens, marks = questions.copy(), np.zeros(questions.shape, bool)
-    np.put_along_axis(tokens, places, answers, axis=1)
-    np.put_along_axis(marks, places, True, axis=1)
-    return InRow(tokens, marks)
+def asked(questions: np.ndarray, pairs: int) -> Asked:
+    """What is asked for behind the pairs."""
+    keys, later = questions[:, 0 : 2 * pairs : 2], questions[:, 2 * pairs :]
+    same_BTK = later[:, :, None] == keys[:, None]
+    places = np.nonzero(same_BTK.any(2))[1].reshape(len(questions), pairs)
+    which = np.take_along_axis(same_BTK.argmax(2), places, 1)
+    return Asked(places + 2 * pairs, np.take_along_axis(questions[:, 1 : 2 * pairs : 2], which, 1))

@@ -40,6 +40,13 @@ ANSWERS: tuple[Kind, ...] = ("tokens", "translate")
 
 TASKS: dict[str, Entry] = {
     "text": Entry(lambda options, _: TextTask(options), ("tokens",), "predict the next character, or byte, of a text"),
+    "copy": Entry(copying, ANSWERS, "write the question again", core="gpt"),
+    "reverse": Entry(reversing, ANSWERS, "write the question from its end to its beginning", core="gpt"),
+    "sort": Entry(sorting, ANSWERS, "write the question's symbols in their order", core="gpt"),
+    "addition": Entry(addition, ANSWERS, "add two numbers of as many digits, the sum's last digit first", core="gpt"),
+    "selective-copy": Entry(selective_copy, ANSWERS, "write the symbols again that stand among blanks", core="gpt"),
+    "induction": Entry(induction, ANSWERS, "write the symbol that stood behind the mark", core="gpt"),
+    "recall": Entry(recall, ANSWERS, "write the values of keys, which stood in pairs before", core="gpt"),
     "classify": Entry(
         lambda options, _: read_classify(options), ("classify",), "the class of a series, of a CSV file", core="encoder"
     ),
@@ -58,11 +65,4 @@ TASKS: dict[str, Entry] = {
         "Lorenz's chaotic system of three variables",
         core="lstm",
     ),
-    "copy": Entry(copying, ANSWERS, "write the question again"),
-    "reverse": Entry(reversing, ANSWERS, "write the question from its end to its beginning"),
-    "sort": Entry(sorting, ANSWERS, "write the question's symbols in their order"),
-    "addition": Entry(addition, ANSWERS, "add two numbers of as many digits, the sum's last digit first"),
-    "selective-copy": Entry(selective_copy, ANSWERS, "write the symbols again that stand among blanks"),
-    "induction": Entry(induction, ANSWERS, "write the symbol that stood behind the mark"),
-    "recall": Entry(recall, ANSWERS, "write the values of keys, which stood in pairs before"),
 }
