@@ -150,7 +150,7 @@ def _sequence_facts(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
         "data": description,
         "data_sha256": summary["data_sha256"],
         "validation": options.seq.validation,
-        "context": load_sequence(run.exported).spec.context,
+        "context": options.seq.context,
         "tokens": summary["tokens"],
         "selection_metric": metrics_of(options)[0].key if options.eval.metric == "auto" else options.eval.metric,
         "selection_tokens": options.eval.max_tokens,

@@ -51,11 +51,11 @@ FORECAST = (
     Metric("mase", "MASE", "eval/mase", "lower", digits=4),
     Metric("rmse", "RMSE", "eval/rmse", "lower", digits=None),
     Metric("mae", "MAE", "eval/mae", "lower", digits=None),
-    Metric("naive_ratio", "MAE over the naive forecast's", "eval/naive_ratio", "lower", digits=4),
-    Metric("rmse_1", "RMSE of the first step", "eval/rmse_1", "lower", digits=None),
-    Metric("nrmse_1", "RMSE of the first step, in standard deviations", "eval/nrmse_1", "lower", digits=4),
+    Metric("naive_ratio", "MAE over naive MAE", "eval/naive_ratio", "lower", digits=4),
+    Metric("rmse_1", "RMSE of one step", "eval/rmse_1", "lower", digits=None),
+    Metric("nrmse_1", "NRMSE of one step", "eval/nrmse_1", "lower", "standard deviations", 4),
     Metric("loss", "loss", "eval/loss", "lower", "squared standard deviations", None),
-    Metric("coverage", "share within the outer quantiles", "eval/coverage", "higher", digits=4, loss="quantile"),
+    Metric("coverage", "coverage", "eval/coverage", "higher", digits=4, loss="quantile"),
 )
 # By the algorithm; of sequence models by the task.
 METRICS: dict[str, tuple[Metric, ...]] = {

@@ -53,5 +53,14 @@ def _recipes() -> dict[str, list[str]]:
 
 def show_tasks(rows: list[dict[str, Any]]) -> None:
     """The tasks, on stdout."""
-    table = [[row["name"], row["about"], ", ".join(row["networks"]), ", ".join(row["recipes"]) or "-"] for row in rows]
-    show_list(["task", "what is learnt", "networks, the default first", "recipes"], table)
+    table = [
+        [
+            row["name"],
+            row["about"],
+            METRICS[row["name"]][0].words,
+            ", ".join(row["networks"]),
+            ", ".join(row["recipes"]) or "-",
+        ]
+        for row in rows
+    ]
+    show_list(["task", "what is learnt", "judged by", "networks, the default first", "recipes"], table)
