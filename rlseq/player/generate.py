@@ -77,17 +77,26 @@ def generate(
     return itertools.takewhile(lambda token: token != end, endless(stepper, prompt_T, num_tokens, sampling, rng))
 
 
+def check_writes(spec: SequenceSpec) -> None:
+    """Refuse a model of series.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if not spec.signature.reads_tokens:
+        raise UsageError(f"the model ({spec.task}) reads numbers and writes no text: let it answer by rlseq predict.")
+
+
 def as_prompt(spec: SequenceSpec, prompt_T: np.ndarray) -> np.ndarray:
     """A prompt as the model reads it, int64: a question ends in its start token, a source does not.
 
     Raises:
         UsageError: see `generate`.
     """
-    signature = spec.signature
-    if not signature.reads_tokens:
-        raise UsageError(f"the model ({spec.task}) reads numbers and writes no text: let it answer by rlseq predict.")
+    check_writes(spec)
     prompt_T = np.asarray(prompt_T)
-    if prompt_T.ndim != 1 or prompt_T.size == 0 or prompt_T.dtype.kind not in "iu":
+    read_T = as_question(spec.signature, prompt_T) if prompt_T.ndim == 1 else prompt_T
+    if prompt_T.ndim != 1 or prompt_T.size == 0 or prompt_T.dtype.kind not in "iu" or read_T.size == 0:
         raise UsageError(
             f"a prompt is at least one token, in one row of whole numbers; this one is {prompt_T.dtype} of shape "
             f"{prompt_T.shape}: give at least one character."
@@ -97,7 +106,7 @@ def as_prompt(spec: SequenceSpec, prompt_T: np.ndarray) -> np.ndarray:
             f"the prompt has tokens from {prompt_T.min()} to {prompt_T.max()}; the model knows 0 to "
             f"{spec.vocabulary - 1}."
         )
-    return as_question(signature, prompt_T.astype(np.int64))
+    return read_T.astype(np.int64)
 
 
 def as_question(signature: Signature, tokens_T: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlseq.errors import UsageError
-from rlseq.player.generate import as_prompt, endless
+from rlseq.player.generate import as_prompt, check_writes, endless
 from rlseq.player.sampling import Sampling
 from rlseq.player.sequence import OnnxSequence, load_sequence
 
@@ -64,6 +64,7 @@ def measure_generation(path: Path, *, tokens: int = 2_000) -> GenerationSpeed:
         UsageError, CorruptFile, NewerFormat, RlseqError: as `load_sequence`; or it writes nothing.
     """
     model = load_sequence(path)
+    check_writes(model.spec)
     stream = _texts(model) if model.spec.signature.kind == "translate" else _text(model, WARM_UP + tokens)
     return GenerationSpeed(tokens, model.spec.context, *_timed(itertools.islice(stream, WARM_UP + tokens), WARM_UP))
 

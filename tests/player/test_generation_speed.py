@@ -11,9 +11,9 @@ import pytest
 
 from rlseq.errors import UsageError
 from rlseq.player import generation_speed
-from rlseq.player.generation_speed import WARM_UP, measure_generation
-from rlseq.player.sequence import OnnxSequence
-from tests import graphs
+from rlseq.player.generation_speed import WARM_UP, WARM_UP_PREDICTIONS, measure_generation, measure_prediction
+from rlseq.player.sequence import OnnxSequence, load_sequence
+from tests import graphs, kind_graphs
 from tests.sequence_graphs import SPEC, WINDOW, save_counting
 
 
@@ -63,6 +63,52 @@ def test_each_timed_token_is_one_step_with_a_full_cache(tmp_path: Path, monkeypa
     assert steps[0] == (SPEC.context, 0)
     assert len(steps) == WARM_UP + 7
     assert set(steps[1:]) == {(1, WINDOW - 1)}
+
+
+def test_an_answer_does_not_end_and_begins_anew_when_it_is_as_long_as_the_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has been answered is remembered without a bound: one long answer would be slower than any real one."""
+    steps: list[tuple[int, int]] = []
+
+    class Spy(OnnxSequence):
+        def step(self, inputs: Any, state: tuple[Any, ...], **more: Any) -> Any:
+            steps.append((inputs.shape[1], 0 if more.get("source") is None else more["source"].shape[1]))
+            return super().step(inputs, state, **more)
+
+    model = load_sequence(kind_graphs.save(tmp_path / "model.onnx", "translating"))
+    model.__class__ = Spy
+    monkeypatch.setattr(generation_speed, "load_sequence", lambda path: model)
+    found = measure_generation(tmp_path, tokens=20)
+    assert found.tokens == 20 and 0.001 < found.p50_ms <= found.p99_ms
+    context = model.spec.context
+    assert steps[: context + 1] == [(1, context), *[(1, 0)] * (context - 1), (1, context)]
+    assert len(steps) == 10 * context and 10 * (context - 1) == WARM_UP + 20
+
+
+@pytest.mark.parametrize("name", ["averaging", "summing"])
+def test_a_prediction_is_timed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes: list[tuple[int, ...]] = []
+
+    class Spy(OnnxSequence):
+        def whole(self, inputs: Any, given: Any = None, source: Any = None) -> Any:
+            shapes.append(inputs.shape)
+            return super().whole(inputs, given, source)
+
+    model = load_sequence(kind_graphs.save(tmp_path / "model.onnx", name))
+    model.__class__ = Spy
+    monkeypatch.setattr(generation_speed, "load_sequence", lambda path: model)
+    found = measure_prediction(tmp_path, predictions=30)
+    assert (found.predictions, found.context) == (30, 5)
+    assert 0.001 < found.p50_ms <= found.p99_ms < 1e4 and found.predictions_per_second > 1.0
+    assert shapes == [(1, 5, 3)] * (WARM_UP_PREDICTIONS + 30)
+
+
+def test_each_kind_has_its_own_clock(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="reads no series of numbers: its task is text"):
+        measure_prediction(save_counting(tmp_path / "text.onnx"))
+    with pytest.raises(UsageError, match="writes no text: let it answer by rlseq predict"):
+        measure_generation(kind_graphs.save(tmp_path / "series.onnx", "summing"))
 
 
 def test_a_policy_is_refused(tmp_path: Path) -> None:
