@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlseq.answering import greedy
 from rlseq.checkpoints import read_arrays, read_manifest
 from rlseq.curves import EVALUATIONS, curve_of
 from rlseq.errors import CorruptFile, RlseqError, UsageError
 from rlseq.files import sha256_file
 from rlseq.intervals import estimate
+from rlseq.player.answering import answer
 from rlseq.player.generation_speed import measure_generation
 from rlseq.player.latency import measure_latency
 from rlseq.player.sequence import OnnxSequence, load_sequence
@@ -228,7 +228,7 @@ def _prediction(model: OnnxSequence, batch: TokenBatch[np.ndarray], signature: S
     if start is None:
         return lambda: model.whole(batch.inputs, batch.given, batch.source)
     question = batch.inputs[:, : int((batch.inputs[0] == start).argmax())] if batch.source is None else batch.source
-    return lambda: greedy(model, question, start)
+    return lambda: answer(model, list(question))
 
 
 def pictures_of(run: Run) -> dict[str, bytes]:
