@@ -169,11 +169,11 @@ def show_sample(values: Mapping[str, Any]) -> None:
 
 def sequence_parity(report: Mapping[str, Any]) -> str:
     """How the exported sequence model was compared with its network."""
-    stepwise = "whole and token by token" if report.get("stepwise_tokens") else "whole"
+    read = "whole and token by token" if report.get("stepwise_tokens") else "whole"
     return (
         f"values within {report['max_error']:.2g} of the network's at batches of "
         f"{', '.join(map(str, report['batch_sizes']))} and lengths of {', '.join(map(str, report['lengths']))}, "
-        f"{stepwise}"
+        f"{read}{', with and without padding' if report.get('padded_rows') else ''}"
     )
 
 

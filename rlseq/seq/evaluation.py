@@ -14,7 +14,7 @@ from rlseq.engine.distributed import ALONE, World
 from rlseq.engine.trainee import Evaluation
 from rlseq.nets.build import Network
 from rlseq.nets.stepper import TorchSequence
-from rlseq.player.generate import generate
+from rlseq.player.generate import asked, generate
 from rlseq.player.sampling import Sampling
 from rlseq.seq.answers import answers_of, rows_at_once
 from rlseq.seq.batch import TokenBatch
@@ -103,7 +103,7 @@ def sample_text(net: Network, task: Task, options: SeqTraining, num_tokens: int)
     prompt = tokenizer.encode(task.prompt())
     with evaluating(net):
         made = list(generate(stepper, prompt, num_tokens, Sampling(), rng))
-    return task.prompt() + tokenizer.decode(np.array(made, np.int64))
+    return asked(task.signature, task.prompt()) + tokenizer.decode(np.array(made, np.int64))
 
 
 class Shows(NamedTuple):
