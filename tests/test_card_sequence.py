@@ -10,17 +10,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from rlseq import card, card_data, zoo
 from rlseq.card import Card, make_card
-from rlseq.card_data import PredictionSpeed
 from rlseq.card_text import card_text
 from rlseq.errors import CorruptFile, UsageError
 from rlseq.files import read_json, sha256_file
 from rlseq.pipeline import train
-from rlseq.player.generation_speed import GenerationSpeed, measure_generation
+from rlseq.player.generation_speed import GenerationSpeed, PredictionSpeed, measure_generation
 from rlseq.runs import Run
 from rlseq.seq.config import SeqOptions
 from rlseq.seq.tasks.table import TASKS
@@ -185,34 +183,18 @@ def test_a_real_card(agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # --------------------------------------------------------------------------------------------------------- other tasks
 
 
-class Counting:
-    """Stands in for a model of sums: it answers every question with `0123` and the end."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    @property
-    def spec(self) -> Any:
-        return SimpleNamespace(signature=self.signature, context=30)
-
-    def whole(self, inputs: np.ndarray, given: Any = None, source: np.ndarray | None = None) -> np.ndarray:
-        self.calls.append((inputs.copy(), given, source))
-        place = inputs.shape[1] - 1 - (7 if source is None else 0)
-        return np.eye(13)[np.full(inputs.shape, place if place < 4 else 12)]
-
-
 @pytest.mark.parametrize("kind", ["tokens", "translate"])
-def test_an_answer_is_timed_with_all_its_tokens(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_is_timed_until_its_answer_ends(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     task = TASKS["addition"].make(SeqOptions(task="addition", examples=4), kind)
-    model = Counting()
-    model.signature = task.signature
+    asked: list[Any] = []
+    model = SimpleNamespace()
     monkeypatch.setattr(card_data, "load_sequence", lambda path: model)
-    speed = card_data.measure_predictions(Path("model.onnx"), task, calls=5)
-    assert len(model.calls) == 5 * (card_data.WARM_UP + 5)  # four digits and the end
-    inputs, _, source = model.calls[4]
-    row = inputs[0] if source is None else np.concatenate((source[0], inputs[0]))
-    assert len(row) == 7 + 1 + 4 and row[7:].tolist() == [11, 0, 1, 2, 3]
-    assert speed.calls == 5 and 0 < speed.p50_ms <= speed.p99_ms and speed.per_second > 0
+    monkeypatch.setattr(card_data, "answer", lambda *arguments: asked.append(arguments))
+    card_data._prediction(Path("model.onnx"), task)()
+    ((by, (question_T,)),) = asked
+    first = next(iter(task.validation(1)))
+    row = first.inputs if first.source is None else first.source
+    assert by is model and question_T.tolist() == row[0, :7].tolist()  # without the token that ends it
 
 
 def test_a_series_is_timed_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,14 +202,14 @@ def test_a_series_is_timed_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Any, ...]] = []
     model = SimpleNamespace(whole=lambda *arguments: calls.append(arguments))
     monkeypatch.setattr(card_data, "load_sequence", lambda path: model)
-    assert card_data.measure_predictions(Path("model.onnx"), task, calls=5).calls == 5
-    assert len(calls) == card_data.WARM_UP + 5
-    assert calls[0][0].shape[0] == calls[0][1].shape[0] == 1
+    card_data._prediction(Path("model.onnx"), task)()
+    ((inputs, given, source),) = calls
+    assert inputs.shape[0] == given.shape[0] == 1 and source is None
 
 
 def test_the_card_of_a_task_of_questions(agent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (agent / "recipe.toml").write_text('algorithm = "seq"\n[seq]\ntask = "addition"\n')
-    monkeypatch.setattr(card_data, "measure_predictions", lambda path, task: ANSWERING)
+    monkeypatch.setattr(card_data, "measure_prediction", lambda predict: ANSWERING)
     for seed, score in enumerate((0.5, 0.75, 0.625)):
         examples = {"sample": f"105+33{seed}=0440\n1+1=2"}
         made_task_run(f"card-mine-s{seed}", "addition", [0.25, score], seed=seed, score=score, summary=examples)
@@ -237,7 +219,7 @@ def test_the_card_of_a_task_of_questions(agent: Path, monkeypatch: pytest.Monkey
     assert data["other_scores"].keys() == {"exact_match_2x", "token_accuracy", "token_accuracy_2x", "loss"}
     assert (data["question"], data["examples"]) == ("105+332", "105+332=0440\n1+1=2")
     assert data["prediction"] == ANSWERING._asdict()
-    assert (data["context"], data["selection_metric"]) == (20, "exact_match")  # 6 + 1 + 6 digits, and the answer
+    assert (data["context"], data["selection_metric"]) == (21, "exact_match")  # 6 + 1 + 6, =, and 7 digits
     assert data["curves"][0] == {"steps": [100, 200], "exact_match": [0.25, 0.5]}
     assert not {"generation", "sample", "pictures"} & data.keys()
     assert (agent / "card.md").read_text(encoding="utf-8") == card_text(data)
@@ -245,7 +227,7 @@ def test_the_card_of_a_task_of_questions(agent: Path, monkeypatch: pytest.Monkey
 
 def test_a_forecasts_picture_stands_beside_the_card(agent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (agent / "recipe.toml").write_text('algorithm = "seq"\n[seq]\ntask = "lorenz"\n')
-    monkeypatch.setattr(card_data, "measure_predictions", lambda path, task: ANSWERING)
+    monkeypatch.setattr(card_data, "measure_prediction", lambda predict: ANSWERING)
     monkeypatch.setattr(card, "pictures_of", lambda run: {"forecasts": f"PNG of {run.name}".encode()})
     made_task_run("card-mine-s0", "lorenz", [0.25], score=0.25)
     data = make(range(1)).data

@@ -21,8 +21,8 @@ def test_every_task_with_what_it_is_and_the_networks_that_can_learn_it(cli: Cli)
     assert (rows["addition"]["kinds"], rows["forecast"]["kinds"]) == (["tokens", "translate"], ["forecast"])
     assert set(rows["addition"]["networks"]) == {"gpt", "lstm", "gru", "transformer"}
     assert set(rows["classify"]["networks"]) == set(CORE_KINDS) - {"transformer"}
-    assert list(rows["addition"]["metrics"].items())[0] == ("exact_match", "higher")
-    assert list(rows["lorenz"]["metrics"].items())[0] == ("mase", "lower")
+    assert next(iter(rows["addition"]["metrics"].items())) == ("exact_match", "higher")
+    assert next(iter(rows["lorenz"]["metrics"].items())) == ("mase", "lower")
 
 
 def test_the_first_network_is_the_one_that_is_taken() -> None:
