@@ -192,14 +192,14 @@ def test_the_page_of_a_task_of_questions() -> None:
         "**Exact match 0.9987 with one seed, which gives no interval.**",
         "Higher is better. Of the same runs: exact match at 2x the length 0.25, token accuracy 0.9999, token accuracy "
         "at 2x 0.75, loss 0.01.",
-        "Data: add two numbers, 10 % of all questions are never trained on, and measured on are only such; 2x: they "
-        "are twice as long as any that was trained on. SHA-256",
+        "Data: add two numbers; 10 % of all questions are never trained on, and it is measured on such. What is "
+        "measured at 2x are questions twice as long as the longest that it was trained on. SHA-256",
         "| 0 | 0.9987 | 0.25 | 0.9999 | 0.75 | 0.01 | 1,800 | 1,650 | 120.0 s |",
         "the whole validation split: 5,000 tokens of answers. The checkpoint was chosen by evaluations (exact_match) "
         "on all tokens of answers of the same split",
         "![Validation exact match of addition-x against updates](curve.png)",
         "| from | seed 1, exact match 0.9987 |",
-        "| parity | values within 2.5e-07 of the network's at batches of 1, 3 and lengths of 1, 5 |",
+        "| parity | values within 2.5e-07 of the network's at batches of 1, 3 and lengths of 1, 5, whole |",
         "| latency | 1.23 ms an answer (p50), 2 ms (p99) |\n| throughput | 789 answers a second, one at a time |",
         "(of an even number the lower of the two in the middle",
         "Latency and throughput are of ONNX Runtime alone, with one thread, over 500 answers, on the machine below.",
