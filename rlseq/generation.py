@@ -120,7 +120,7 @@ def evaluate_sequence(found: Located, checkpoint: str, data: str | None) -> dict
 
         opened = open_sequence(found.run, checkpoint=checkpoint, data=data)
         score, shows = score_sequence(opened.net, opened.task, opened.options)
-        return {**score, "sample": shows.text, "data": opened.task.description}
+        return {"task": opened.task.name, **score, "sample": shows.text, "data": opened.task.description}
     if checkpoint != "best":
         raise UsageError(f"--checkpoint {checkpoint}: {found.name} is one exported model; only a run has checkpoints.")
     return _evaluate_file(found.path, data)
@@ -141,6 +141,7 @@ def _evaluate_file(path: Path, data: str | None) -> dict[str, Any]:
     assert first is not None, "a validation split is never empty"
     sample = _sample(model, task) or task.examples(first)
     return {
+        "task": task.name,
         **task.metrics_of(sums, sample),
         "tokens": int(sums[0]),
         "sample": sample,

@@ -88,6 +88,7 @@ class SequenceJob(NamedTuple):
         session.log.pictures({f"{name}/best": png for name, png in shows.pictures.items()}, session.step)
         parity = export_sequence_run(net, self.task, self.options, run, checkpoint, score, run.exported)
         return {
+            "task": self.task.name,
             **score,
             "sample": shows.text,
             "data": self.task.description,

@@ -9,14 +9,15 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rlseq.answering import Model, answered
 from rlseq.errors import UsageError, check_name, did_you_mean
 from rlseq.files import write_bytes
 from rlseq.locate import Located
+from rlseq.player.generate import Stepper
+from rlseq.questions import answered
 from rlseq.seq.answers import at_last, in_quantiles, rows_at_once
 from rlseq.seq.series.labelled import VALUE, check_numbers, groups_of, in_series, labels_of
 from rlseq.seq.series.ragged import Ragged, bucket_of, padded_lengths
@@ -25,6 +26,15 @@ from rlseq.sequence import Signature
 
 SHAPES = 4  # padded lengths of one file
 MEDIAN = 0.5
+
+
+class Model(Stepper, Protocol):
+    """A sequence model that also reads whole sequences."""
+
+    def whole(
+        self, inputs: np.ndarray, given: np.ndarray | None = None, source: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Outputs `[B, P, N]` float32; the arguments are those of `rlseq.seq.batch.TokenBatch`."""
 
 
 class Asked(NamedTuple):

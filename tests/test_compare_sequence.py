@@ -78,7 +78,7 @@ def test_the_same_data_at_another_place_are_the_same_and_other_data_are_warned_o
         ("text on the standard library", 1),
     ]
     (warning,) = found["warnings"]
-    assert "measured on different texts" in warning and "not comparable" in warning
+    assert "measured on different data (seq.data differs)" in warning and "not comparable" in warning
 
 
 @pytest.mark.parametrize("option", [{"unit": "byte"}, {"validation": 0.2}])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rlseq.cli.export import parity_rows
+from rlseq.cli.inspect_sequence import signature_rows
 from rlseq.cli.output import (
     Output,
     metric_rows,
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from rlseq.runs import Run
     from rlseq.sequence import SequenceSpec
     from rlseq.spec import PolicySpec
-
-
-LONGEST_NAMES = 200  # characters of columns that are shown
 
 
 def info(path: PathArgument = None, imports: Imports = None, as_json: Json = False) -> None:
@@ -218,8 +216,8 @@ def _rows(facts: Mapping[str, Any]) -> dict[str, str]:
         rows["inputs"], rows["outputs"] = ("; ".join(facts["foreign"][key]) for key in ("inputs", "outputs"))
     rows |= _contract(facts)
     scores = facts.get("scores") or facts.get("summary")
-    if scores and scores.get("loss") is not None:
-        rows |= metric_rows(scores)
+    if scores and "task" in facts:
+        rows |= metric_rows({"task": facts["task"], **scores})
     elif scores:
         rows["score"] = f"{score(scores)} over {scores.get('episodes')} episodes, seed {scores.get('seed')}"
     rows |= _parity(facts.get("parity") or {})
@@ -253,7 +251,7 @@ def _contract(facts: Mapping[str, Any]) -> dict[str, str]:
     if "task" in facts:
         rows["task"] = f"{facts['task']}, learnt by {facts['model']}"
     if "signature" in facts:
-        rows |= _signature(facts["signature"], facts)
+        rows |= signature_rows(facts["signature"], facts)
     if env:
         extra = "".join(f", {key} {env[key]}" for key in ("kwargs", "imports", "max_episode_steps") if env.get(key))
         rows["environment"] = f"{env.get('id')}{extra}"
@@ -266,22 +264,6 @@ def _contract(facts: Mapping[str, Any]) -> dict[str, str]:
     if "unknown" in facts:
         rows["unknown"] = facts["unknown"]
     return rows
-
-
-def _signature(signature: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, str]:
-    """What a sequence model reads and answers."""
-    seen = "" if facts["window"] is None else f", a place sees {facts['window']}"
-    trained = f"trained on sequences of {facts['context']}{seen}"
-    if signature["kind"] in ("tokens", "translate"):
-        unit = f" ({signature['tokenizer']['unit']})" if signature.get("tokenizer") else ""
-        return {"tokens": f"{signature['vocabulary']}{unit}, {trained}"}
-    names = ", ".join(signature["features"])
-    rows = {"reads": f"{names if len(names) <= LONGEST_NAMES else len(signature['features'])}; {trained}"}
-    if signature["kind"] == "classify":
-        return {**rows, "classes": ", ".join(signature["classes"])}
-    quantiles = f", quantiles {', '.join(map(str, signature['quantiles']))}" if signature["quantiles"] else ""
-    target = signature["features"][signature["target"]]
-    return {**rows, "forecasts": f"{target}, {signature['horizon']} ahead{quantiles}"}
 
 
 def _step(step: Mapping[str, Any]) -> str:

@@ -35,7 +35,7 @@ def test_numbers(value: Any, text: str) -> None:
 
 def test_what_is_nested_stands_in_parentheses() -> None:
     step = {"step": 1, "loss": 0.12345, "begun_with": {"run": "a", "loaded": ["core.*", "head.*"]}, "frozen": ["x"]}
-    assert told(step) == "step 1, loss 0.1235, begun_with (run a, loaded (core.*, head.*)), frozen (x)"
+    assert told(step) == "step 1, loss 0.12, begun_with (run a, loaded (core.*, head.*)), frozen (x)"
     deep: Any = 1
     for _ in range(300):
         deep = [{"a": deep}]

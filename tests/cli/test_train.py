@@ -17,6 +17,7 @@ from rlseq.cli.training import parse_seeds
 from rlseq.errors import Interrupted, NonFiniteLoss, UsageError
 from rlseq.events import Event
 from rlseq.resolve import EVERYDAY
+from rlseq.scores import METRICS
 from tests.cli.conftest import Cli, failed, only_json
 
 Given = list[dict[str, Any]]
@@ -201,7 +202,7 @@ def test_a_series(cli: Cli, given: Given) -> None:
         "   1  11 ± 12.5  runs/mine-s1\n"
         "   2  12 ± 12.5  runs/mine-s2\n"
         "\n"
-        "11 ± 0.82 over 3 seeds (min 10, max 12)\n"
+        "mean return 11 ± 0.82 over 3 seeds (min 10, max 12)\n"
     )
     assert "Seed 1 (run 2 of 3)" in result.stderr
 
@@ -231,9 +232,10 @@ def test_a_series_that_ends_early(cli: Cli, given: Given, last: int, code: int, 
 
 
 def test_statistics_over_seeds() -> None:
-    one = over_seeds([{"mean_return": 3.0}])
+    (metric,) = METRICS["dqn"]
+    one = over_seeds([{"mean_return": 3.0}], metric)
     assert one == {"mean_return": 3.0, "std_return": 0.0, "min_return": 3.0, "max_return": 3.0}
-    assert over_seeds([{"mean_return": 1.0}, {"mean_return": 4.0}])["std_return"] == 1.5
+    assert over_seeds([{"mean_return": 1.0}, {"mean_return": 4.0}], metric)["std_return"] == 1.5
 
 
 @pytest.mark.parametrize("text", ["gamma", "=3", "dqn..gamma=1"])

@@ -12,13 +12,14 @@ import pytest
 from rlseq import runs
 from rlseq.errors import UsageError
 from rlseq.events import Event
+from rlseq.pipeline import train
 from tests.seq.test_train import Crash, crash_at
-from tests.training import assert_same_run, small_seq, weights, write_text
+from tests.training import SMALL_SEQ, assert_same_run, curves, merged, small_seq, weights, write_text
 
 FREEZE = ["core.blocks.0.*", "embedding.*"]
 TUNED: dict[str, Any] = {
     "net": {"layers": 2},
-    "optim": {"freeze": FREEZE, "lr_multipliers": {"core.*": 0.5, "norm.*": 2.0}, "weight_decay": 0.1, "ema": 0.9},
+    "optim": {"freeze": FREEZE, "lr_multipliers": {"*": 0.5, "norm.*": 2.0}, "weight_decay": 0.1, "ema": 0.9},
 }
 
 
@@ -33,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     made = tmp_path_factory.mktemp("transfer")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RLSEQ_RUNS", str(made / "runs"))
-        patch.setattr("rlseq.trained_sequence.export_sequence_run", no_export)
+        patch.setattr("rlseq.planned_sequence.export_sequence_run", no_export)
         yield made
 
 
@@ -72,7 +73,8 @@ def test_frozen_weights_are_the_parents_and_a_resume_is_exact(text: Path, parent
     with pytest.raises(Crash):
         small_seq(text, TUNED, name="broken", init_from=parent, callbacks=[crash_at(14)])
     broken = runs.Run(whole.run.parent / "broken")
-    small_seq(None, resume=broken.path)
+    other_order = {"optim": {"lr_multipliers": {"norm.*": 2.0, "*": 0.5}}}  # a table is the same in any order
+    small_seq(None, other_order, resume=broken.path)
     assert_same_run(whole.run, broken.path)
     step = runs.Run(broken.path).lineage()[-1]
     checkpoint = int(runs.Run(parent).checkpoint("best").name)
@@ -144,3 +146,50 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(
 def test_a_resume_keeps_what_is_frozen(text: Path, parent: Path) -> None:
     with pytest.raises(UsageError, match=r"was trained with optim.freeze = \(\), and a resume goes on exactly"):
         small_seq(None, resume=parent, freeze=["core.*"])
+
+
+def test_a_longer_question_begins_with_a_shorter_ones_weights(folder: Path) -> None:
+    """Of an encoder-decoder, with the encoder frozen: all fits, whatever the length."""
+    change: dict[str, Any] = {
+        "seq": {"task": "addition", "length": 2, "examples": 20, "loss": "focal"},
+        "net": {"core": "transformer", "layers": 1, "width": 16, "heads": 2},
+        "run": {"steps": 4, "checkpoint_every": 2},
+        "eval": {"every": 2, "sample_tokens": 0},
+    }
+    longer = {"seq": {**change["seq"], "length": 3}, "optim": {"freeze": ["core.encoder.*"]}}
+    first = runs.Run(train("seq", values=merged(SMALL_SEQ, change), recipe="none", name="short").run)
+    second = runs.Run(
+        train("seq", values=merged(SMALL_SEQ, change, longer), recipe="none", name="longer", init_from=first.path).run
+    )
+    best, last = weights(first.checkpoint("best")), weights(second.checkpoint("last"))
+    names = [name for name in last if name.startswith("model/")]
+    for name in names:
+        assert np.array_equal(last[name], best[name]) == name.startswith("model/core.encoder."), name
+    begun = second.lineage()[-1]["begun_with"]
+    assert "anew" not in begun and "left_out" not in begun
+    assert "optimizer" in "".join(last) and not any("encoder" in name for name in last if name.startswith("trainer/"))
+
+
+@pytest.mark.parametrize("loss", ["mse", "huber", "quantile"])
+def test_losses_of_values_reach_the_update(folder: Path, loss: str) -> None:
+    rows = [f"{np.sin(row / 3):.4f},{np.cos(row / 3) * 100:.3f}" for row in range(200)]
+    (folder / "waves.csv").write_text("\n".join(["a,b", *rows]) + "\n")
+    task = {"task": "forecast", "target": "b", "horizon": 2, "loss": loss, "huber_delta": 0.5, "context": 12}
+    change: dict[str, Any] = {
+        "seq": task,
+        "net": {"core": "lstm"},
+        "run": {"steps": 40, "checkpoint_every": 40, "log_every": 10},
+        "eval": {"every": 40, "sample_tokens": 0},
+        "optim": {"name": "adam"},
+    }
+    run = small_seq(folder / "waves.csv", change, name=f"waves-{loss}").run
+    losses = [value for _, tag, value in curves(run) if tag == "train/loss"]
+    assert 0 < losses[-1] < 0.5 * losses[0] and losses[0] < 2.0  # in the target's scale, not its square of 5000
+
+
+def test_a_loss_that_does_not_suit_is_refused_before_anything_is_written(folder: Path, text: Path) -> None:
+    with pytest.raises(UsageError, match=r"seq.loss = mse does not suit a task whose answers are tokens"):
+        small_seq(text, {"seq": {"loss": "mse"}}, name="refused")
+    with pytest.raises(UsageError, match=r"seq.loss = focal does not suit a task whose answers are values"):
+        train("seq", values={"seq": {"task": "mackey-glass", "loss": "focal"}, "net": {"core": "lstm"}}, name="refused")
+    assert not (folder / "runs" / "refused").exists()

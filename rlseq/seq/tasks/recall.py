@@ -1,9 +1,14 @@
 """The task `recall`: pairs of a key and a value; later, wherever a key comes again, its value is to follow.
 
 The multi-query associative recall of Zoology (arXiv 2312.04927), and its distances: every key comes again once, at a
-place drawn by a power law, nearer ones being likelier, and blanks fill the rest. For `tokens` each value is due where
-its key comes again, and the row goes on with a blank: were the value in it, half of the others could be guessed from
-those that are left. For `translate` the row is the source, and the answer is the values in the order of their keys.
+place drawn by a power law, nearer ones being likelier, and blanks fill the rest.
+
+For `tokens` each value is due where its key comes again, and the row goes on with a blank. Were the value in it, half
+of the values could be guessed from those that are left, and that is all a small model learns in 600 updates: 53 % of
+the values are right. With blanks it is 99.7 % after 200.
+
+For `translate` the row is the source, the answer is the values in the order of their keys, and these come again
+together at the end: strewn among blanks, their order is what a small model does not find in 300 updates (53 % again).
 """
 
 from __future__ import annotations
@@ -37,23 +42,26 @@ def recall(options: SeqOptions, kind: Kind) -> GeneratedTask:
         alphabet=alphabet_of(symbols) + BLANK,
         length=64,
         shortest=4 * pairs,
-        questions=rows_of(pairs, keys, symbols),
+        questions=rows_of(pairs, keys, symbols, together=kind == "translate"),
         answers=lambda questions: asked(questions, pairs).values,
         places=lambda questions: asked(questions, pairs).places,
     )
     return GeneratedTask(problem, options, kind)
 
 
-def rows_of(pairs: int, keys: int, symbols: int) -> Questions:
-    """Rows of pairs, then queries among blanks; symbols below `keys` are keys, those from there on values.
+def rows_of(pairs: int, keys: int, symbols: int, *, together: bool) -> Questions:
+    """Rows of pairs, blanks and queries; symbols below `keys` are keys, those from there on values.
 
-    A query and its answer take two places, and so do blanks: distances are counted in twos.
+    The queries are the last symbols, or each stands at the beginning of a slot of two places, as Zoology has it.
     """
 
     def questions(rng: np.random.Generator, num: int, length: int) -> np.ndarray:
         whole = np.full((num, length), symbols)
         whole[:, 0 : 2 * pairs : 2] = some(rng, num, keys, pairs)
         whole[:, 1 : 2 * pairs : 2] = keys + some(rng, num, symbols - keys, pairs)
+        if together:
+            whole[:, length - pairs :] = rng.permuted(whole[:, 0 : 2 * pairs : 2], axis=1)
+            return whole
         slots = length // 2 - pairs
         weights = np.arange(1, slots + 1) ** (POWER - 1.0)
         # Without replacement, by the weights: the first arrivals of as many processes with these rates.

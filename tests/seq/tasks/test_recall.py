@@ -34,8 +34,15 @@ def test_a_value_is_due_where_its_key_comes_again() -> None:
     assert task.signature.start is None and task.signature.end is None
 
 
+def test_the_queries_of_a_source_are_its_end() -> None:
+    pairs = sampled(made("recall", "translate", length=20), 300)
+    assert all(set(question[8:16]) == {"."} and set(question[16:]) == set(question[:8:2]) for question, _ in pairs)
+    firsts = np.bincount([question[:8:2].index(question[16]) for question, _ in pairs], minlength=4)
+    assert abs(firsts - 75).max() < 35
+
+
 def test_near_places_are_likelier_by_the_power_law() -> None:
-    questions = rows_of(1, 3, 6)(np.random.default_rng(0), 60_000, 12)  # five slots behind one pair
+    questions = rows_of(1, 3, 6, together=False)(np.random.default_rng(0), 60_000, 12)  # five slots behind one pair
     places = asked(questions, 1).places[:, 0]
     shares = np.bincount((places - 2) // 2, minlength=5) / 60_000
     weights = np.arange(1, 6) ** -0.99
