@@ -12,22 +12,16 @@ class Algorithm(NamedTuple):
         steps: what `run.steps` counts.
         steps_key: likewise, as the lineage's key.
         exported: the file that a finished run holds.
-        use: the command that uses it.
-        headline: the numbers of the summary that say how good it is.
         example: a command that trains.
     """
 
     steps: str
     steps_key: str
     exported: str
-    use: str
-    headline: tuple[str, ...]
     example: str
 
 
 ALGORITHMS = {
-    "dqn": Algorithm(
-        "environment steps", "env_steps", "policy.onnx", "play", ("mean_return", "std_return"), "dqn CartPole-v1"
-    ),
-    "seq": Algorithm("updates", "updates", "model.onnx", "generate", ("loss",), "seq"),
+    "dqn": Algorithm("environment steps", "env_steps", "policy.onnx", "dqn CartPole-v1"),
+    "seq": Algorithm("updates", "updates", "model.onnx", "seq"),
 }

@@ -11,14 +11,15 @@ import msgspec
 
 from rlseq import zoo
 from rlseq.algorithms import ALGORITHMS
-from rlseq.card_data import measured
-from rlseq.card_text import card_text, metrics_in
+from rlseq.card_data import measured, pictures_of
+from rlseq.card_text import card_text
+from rlseq.card_words import metrics_in
 from rlseq.curves import curve_of
 from rlseq.errors import UsageError, did_you_mean, require
 from rlseq.files import explained, read_json, write_bytes, write_json
 from rlseq.machine import describe_machine
 from rlseq.plots import Series as Lines
-from rlseq.plots import draw_curves
+from rlseq.plots import axis_of, draw_curves
 from rlseq.recipe import read_recipe
 from rlseq.runs import Run
 from rlseq.series import Series, Watch, train_series
@@ -88,17 +89,20 @@ def make_card(
     series = Series(algorithm, name, seeds, values, f"card-{name}")
     runs = train_series(series, jobs=jobs, watch=watch, note=note)
     note("\nMeasuring and drawing ...")
+    found = measured(runs)
+    pictures = pictures_of(_shipped(found, runs))
     data = {
         "format_version": CARD_FORMAT,
         "name": name,
         "command": command,
-        **measured(runs),
+        **found,
+        **({"pictures": list(pictures)} if pictures else {}),
         "jobs": jobs,
         "machine": machine,
         "baselines": msgspec.to_builtins(others),
         "recipe": agent.recipe.read_text(encoding="utf-8"),
     }
-    _write(folder, data, runs)
+    _write(folder, data, runs, pictures)
     return Card(folder, data)
 
 
@@ -155,17 +159,24 @@ def _baselines(path: Path) -> list[Baseline]:
         ) from None
 
 
-def _write(folder: Path, data: Mapping[str, Any], runs: Sequence[Run]) -> None:
-    exported = next(run for run in runs if run.name == data["shipped"]["run"]).exported
+def _shipped(data: Mapping[str, Any], runs: Sequence[Run]) -> Run:
+    """The run whose file is shipped."""
+    return next(run for run in runs if run.name == data["shipped"]["run"])
+
+
+def _write(folder: Path, data: Mapping[str, Any], runs: Sequence[Run], pictures: Mapping[str, bytes]) -> None:
+    exported = _shipped(data, runs).exported
     tag = metrics_in(data)[0].curve
     draw_curves(
         folder / "curve.png",
         [Lines(f"mean of {len(runs)} runs" if len(runs) > 1 else "1 run", [curve_of(run, tag) for run in runs])],
         title=f"{data['name']}: evaluations on {data.get('env_id', 'the validation split')}",
-        tag=tag,
+        axis=axis_of(tag, data.get("task", data["algorithm"])),
         interval=True,
         steps=ALGORITHMS[data["algorithm"]].steps,
     )
+    for picture, png in pictures.items():
+        write_bytes(folder / f"{picture}.png", png)
     write_bytes(folder / exported.name, exported.read_bytes())
     write_bytes(folder / "card.md", card_text(data).encode())
     write_json(folder / "card.json", data)

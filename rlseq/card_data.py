@@ -12,11 +12,15 @@ from rlseq.curves import EVALUATIONS, curve_of
 from rlseq.errors import CorruptFile, RlseqError, UsageError
 from rlseq.files import sha256_file
 from rlseq.intervals import estimate
-from rlseq.player.generation_speed import measure_generation
+from rlseq.player.answering import answer
+from rlseq.player.generation_speed import measure_generation, measure_prediction
 from rlseq.player.latency import measure_latency
+from rlseq.player.sequence import load_sequence
+from rlseq.purposes import PURPOSES, TEXTS
 from rlseq.resolve import read_options, read_policy_options, read_sequence_options
 from rlseq.runs import Run
 from rlseq.scores import Metric, metrics_of
+from rlseq.seq.tasks.task import Task
 
 SECONDS = ("training_seconds", "scoring_seconds", "export_seconds")
 KEPT = ("steps", "updates", "stopped", "best_step", "best_evaluation", *SECONDS)  # of every run's summary
@@ -130,10 +134,7 @@ def _policy_facts(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sequence_facts(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
-    from rlseq.pipeline import generate
-
     options = read_sequence_options(run)
-    text = generate(run.exported, tokens=SAMPLE_TOKENS, seed=SAMPLE_SEED)
     description = str(summary["data"])
     if options.seq.data is not None:  # whose folder is nobody's business
         description = description.replace(options.seq.data, Path(options.seq.data).name)
@@ -147,9 +148,53 @@ def _sequence_facts(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
         "tokens": summary["tokens"],
         "selection_metric": metrics_of(options)[0].key if options.eval.metric == "auto" else options.eval.metric,
         "selection_tokens": options.eval.max_tokens,
+        **(_written if PURPOSES[options.seq.task] is TEXTS else _predicted)(run, summary),
+    }
+
+
+def _written(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """What a model of text writes, and how fast."""
+    from rlseq.pipeline import generate
+
+    text = generate(run.exported, tokens=SAMPLE_TOKENS, seed=SAMPLE_SEED)
+    return {
         "generation": measure_generation(run.exported)._asdict(),
         "sample": {key: text[key] for key in ("prompt", "text", "tokens", "temperature", "seed")},
     }
+
+
+def _predicted(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """What any other model says to validation data, and how fast."""
+    from rlseq.seq.tasks.generated import question_in
+    from rlseq.trained_sequence import read_task
+
+    task = read_task(read_sequence_options(run))
+    return {
+        "context": task.context,
+        "prediction": measure_prediction(_prediction(run.exported, task))._asdict(),
+        "examples": summary["sample"],
+        "question": question_in(summary["sample"]),
+    }
+
+
+def _prediction(path: Path, task: Task) -> Callable[[], object]:
+    """What `rlseq predict` does for the first row of a task's validation data."""
+    model, batch, start = load_sequence(path), next(iter(task.validation(1))), task.signature.start
+    if start is None:
+        return lambda: model.whole(batch.inputs, batch.given, batch.source)
+    row = batch.inputs if batch.source is None else batch.source
+    question_T = row[0] if batch.source is not None else row[0, : int((row[0] == start).argmax())]
+    return lambda: answer(model, [question_T])
+
+
+def pictures_of(run: Run) -> dict[str, bytes]:
+    """Pictures of what the best checkpoint says to the validation data, name -> PNG; none of policies and texts."""
+    if run.algorithm != "seq" or PURPOSES[read_sequence_options(run).seq.task] is TEXTS:
+        return {}
+    from rlseq.trained_sequence import open_sequence, score_sequence
+
+    opened = open_sequence(run)
+    return score_sequence(opened.net, opened.task, opened.options)[1].pictures
 
 
 KINDS = {

@@ -2,42 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from rlseq.algorithms import ALGORITHMS
-from rlseq.scores import METRICS, Metric
-
-PARITY_WORDS = "values within {:.2g} of the network's"
-
-
-class Words(NamedTuple):
-    """What a card says of one kind of thing; the rest of the page is the same for all.
-
-    Attributes:
-        what: what it is, in a sentence that ends before "trained by".
-        more: paragraphs after the score.
-        columns: of the table of seeds after the metrics, as heading -> text of a run.
-        scored: how a row was scored.
-        picture: what the picture shows.
-        file: rows of the file's table between its size and its checksum.
-        middle: which of the two in the middle is shipped.
-        selected: what shipping the best run would select by.
-        timed: how speed was measured.
-        sections: after the file's.
-    """
-
-    what: str
-    more: list[str]
-    columns: dict[str, Callable[[Mapping[str, Any]], str]]
-    scored: str
-    picture: str
-    file: list[list[str]]
-    middle: str
-    selected: str
-    timed: str
-    sections: list[str]
+from rlseq.card_sequence import of_sequence_model
+from rlseq.card_words import PARITY_WORDS, Words, metrics_in, rounded, score_line, table
+from rlseq.scores import number
 
 
 def card_text(data: Mapping[str, Any]) -> str:
@@ -53,42 +24,13 @@ def card_text(data: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def metrics_in(data: Mapping[str, Any]) -> tuple[Metric, ...]:
-    """What a card's runs are judged by, the score first."""
-    return METRICS[data.get("task", data["algorithm"])]
-
-
-def number(value: float, digits: int = 2) -> str:
-    """`499.85`, `-12.3`, `500`: at most so many decimals."""
-    text = f"{value:,.{digits}f}"
-    text = text.rstrip("0").rstrip(".") if digits else text
-    return "0" if text == "-0" else text
-
-
-def score_line(score: Mapping[str, Any], metric: Metric) -> str:
-    """`499.8 ± 0.46 over 5 seeds (95 % interval of the mean, ...)`."""
-    mean = _mean(score, metric) + (f" {metric.unit}" if metric.unit else "")
-    if score["half_width"] is None:
-        return f"{mean} with one seed, which gives no interval"
-    lowest, highest = (number(score[key], metric.digits) for key in ("lowest", "highest"))
-    return (
-        f"{mean} over {score['n']} seeds (mean and its 95 % interval, Student's t; lowest seed {lowest}, "
-        f"highest {highest})"
-    )
-
-
-def _mean(score: Mapping[str, Any], metric: Metric) -> str:
-    mean, half = number(score["mean"], metric.digits), score["half_width"]
-    return mean if half is None else f"{mean} ± {number(half, metric.digits)}"
-
-
 def _head(data: Mapping[str, Any], words: Words) -> str:
     metric = metrics_in(data)[0]
     text = (
         f"# {data['name']}\n\n"
         f"{words.what}, trained by the recipe below and shipped as `{_file_name(data)}`. This page, the picture and "
         "the file are generated; `card.json` holds every number.\n\n"
-        f"**{metric.words.capitalize()} {score_line(data['score'], metric)}.**"
+        f"**{metric.words[0].upper()}{metric.words[1:]} {score_line(data['score'], metric)}.**"
     )
     return "\n\n".join([text, *words.more])
 
@@ -109,7 +51,7 @@ def _seeds(data: Mapping[str, Any], words: Words) -> str:
         for run in data["runs"]
     ]
     head = ["seed", *(metric.words for metric in metrics), *words.columns, "training"]
-    return f"{_table(head, rows)}\n\nEach row is a training of its own, {words.scored}"
+    return f"{table(head, rows)}\n\nEach row is a training of its own, {words.scored}"
 
 
 def _picture(data: Mapping[str, Any], words: Words) -> str:
@@ -121,7 +63,7 @@ def _baselines(data: Mapping[str, Any]) -> list[str]:
         return []
     rows = [[entry["what"], entry["result"], entry["source"]] for entry in data["baselines"]]
     head = ["what", metrics_in(data)[0].words, "source"]
-    return ["## Baselines\n\n" + _table(head, rows, numbers=False)]
+    return ["## Baselines\n\n" + table(head, rows, numbers=False)]
 
 
 def _file(data: Mapping[str, Any], words: Words) -> str:
@@ -133,7 +75,7 @@ def _file(data: Mapping[str, Any], words: Words) -> str:
         ["SHA-256", f"`{shipped['sha256']}`"],
     ]
     return (
-        f"## The shipped file\n\n{_table([_file_name(data), ''], rows, numbers=False)}\n\n"
+        f"## The shipped file\n\n{table([_file_name(data), ''], rows, numbers=False)}\n\n"
         f"The run whose score is the median is shipped (of an even number the {words.middle} of the two in the middle, "
         f"of equal ones the lowest seed): to ship the best one would be to select by {words.selected}. {words.timed}, "
         "on the machine below."
@@ -148,7 +90,7 @@ def _cost(data: Mapping[str, Any]) -> str:
         for name, spread in data["seconds"].items()
     ]
     return (
-        f"## What it costs\n\n{_table(['wall time of a run', 'median', 'lowest', 'highest'], rows)}\n\n"
+        f"## What it costs\n\n{table(['wall time of a run', 'median', 'lowest', 'highest'], rows)}\n\n"
         f"Training with its evaluations and checkpoints, {order}, on {machine['cpu']} ({machine['cores']} cores, "
         f"{machine['platform']})."
     )
@@ -192,7 +134,7 @@ def _of_policy(data: Mapping[str, Any]) -> Words:
             ["latency", f"{latency['p50_us']:.1f} µs (p50), {latency['p99_us']:.1f} µs (p99): one observation a call"],
             [
                 "throughput",
-                f"{_rounded(latency['observations_per_second'])} observations a second, {latency['batch']} a call",
+                f"{rounded(latency['observations_per_second'])} observations a second, {latency['batch']} a call",
             ],
         ],
         middle="lower",
@@ -202,67 +144,4 @@ def _of_policy(data: Mapping[str, Any]) -> Words:
     )
 
 
-def _of_sequence_model(data: Mapping[str, Any]) -> Words:
-    parity, speed = data["shipped"]["parity"], data["generation"]
-    others = [f"{m.words} {_mean(data['other_scores'][m.key], m)}" for m in metrics_in(data)[1:]]
-    part = number(100 * data["validation"])
-    chosen = "all" if data["selection_tokens"] is None else f"{data['selection_tokens']:,}"
-    batches, lengths = (", ".join(map(str, parity[key])) for key in ("batch_sizes", "lengths"))
-    return Words(
-        what=f"A sequence model ({data['model']}) for the task `{data['task']}`",
-        more=[
-            f"{metrics_in(data)[0].better.capitalize()} is better. Of the same runs: {', '.join(others)}.",
-            f"Data: {data['data']}, the last {part} % of it for validation. SHA-256 `{data['data_sha256']}`.",
-        ],
-        columns={
-            "updates": lambda run: f"{run['steps']:,}",
-            "best update": lambda run: f"{run['best_step']:,}",
-        },
-        scored=(
-            f"scored at its best checkpoint on the whole validation split: {data['tokens']:,} tokens in windows of "
-            f"{data['context']}. The checkpoint was chosen by evaluations ({data['selection_metric']}) on {chosen} "
-            "tokens of the same split, so the numbers flatter it by as much as that choice can."
-        ),
-        picture=f"Validation loss of {data['name']} against updates",
-        file=[
-            [
-                "parity",
-                f"{PARITY_WORDS.format(parity['max_error'])} at batches of {batches} and lengths of {lengths}, whole "
-                f"and token by token; {parity['greedy_tokens_equal']} of {parity['greedy_tokens']} tokens of a greedy "
-                "text equal",
-            ],
-            ["speed", f"{speed['p50_ms']:.3g} ms a token (p50), {speed['p99_ms']:.3g} ms (p99)"],
-            ["throughput", f"{_rounded(speed['tokens_per_second'])} tokens a second, one text at a time"],
-        ],
-        middle="higher",
-        selected="the numbers that are reported",
-        timed=(
-            f"Speed and throughput are of ONNX Runtime alone, with one thread and a cache that is full (after "
-            f"{speed['context']:,} tokens), over {speed['tokens']:,} tokens"
-        ),
-        sections=[_sample(data)],
-    )
-
-
-def _sample(data: Mapping[str, Any]) -> str:
-    """What the shipped file writes, in a fence that nothing in it can close."""
-    sample = data["sample"]
-    text = "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in sample["text"])
-    longest = max((len(found) for found in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    command = f"rlseq generate {data['name']} --tokens {sample['tokens']} --seed {sample['seed']}"
-    return f"## A sample\n\n`{command}` writes\n\n{fence}text\n{text}\n{fence}"
-
-
-WORDS: dict[str, Callable[[Mapping[str, Any]], Words]] = {"dqn": _of_policy, "seq": _of_sequence_model}
-
-
-def _rounded(value: float) -> str:
-    """Three figures, which is more than a second measurement would agree on."""
-    return f"{float(f'{value:.3g}'):,.0f}"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = True) -> str:
-    """A Markdown table; the columns after the first are aligned to the right if they hold numbers."""
-    lines = [head, ["---", *(["---:" if numbers else "---"] * (len(head) - 1))], *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+WORDS: dict[str, Callable[[Mapping[str, Any]], Words]] = {"dqn": _of_policy, "seq": of_sequence_model}

@@ -5,55 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from rlseq.checkpoints import read_manifest
+from rlseq.compared import OF_A_SEED, Member, data_of, grouped, incomparable
 from rlseq.config import differences, value_at
-from rlseq.curves import Curve, curve_of, over_seeds
+from rlseq.curves import curve_of, over_seeds
 from rlseq.errors import UsageError
 from rlseq.intervals import estimate
 from rlseq.locate import locate
-from rlseq.plots import Series, check_picture, draw_curves
-from rlseq.resolve import Training, read_options
+from rlseq.plots import Series, axis_of, check_picture, draw_curves
+from rlseq.resolve import read_options
 from rlseq.runs import Run, words_of
 from rlseq.scores import Metric, best_of, metrics_of
 from rlseq.seq.config import SeqTraining
-
-# What may differ within a group; that the data are the same is known by their content.
-OF_A_SEED = ("run.seed", "run.name", "seq.data")
-
-
-class Member(NamedTuple):
-    """A run that is compared.
-
-    Attributes:
-        origin: how its first weights came to be, as JSON; `[]` for a run from scratch.
-        data_sha256: of a sequence model's data; None for a policy.
-        facts: seed, status, scores: what `--json` says of it; what an unfinished run does not have is None.
-    """
-
-    run: Run
-    algorithm: str
-    options: Training
-    recipe: str | None
-    origin: str
-    data_sha256: str | None
-    curve: Curve
-    facts: dict[str, Any]
-
-    @property
-    def learnt(self) -> str:
-        """Environment or task."""
-        return self.options.seq.task if isinstance(self.options, SeqTraining) else self.options.env.id
-
-    @property
-    def measured_on(self) -> tuple[object, ...]:
-        """What must be the same for two scores to compare."""
-        if isinstance(self.options, SeqTraining):
-            return self.learnt, self.data_sha256, self.options.seq.unit, self.options.seq.validation
-        return (self.learnt,)
 
 
 def compare(paths: Sequence[str | Path], *, tag: str | None = None, out: str | Path | None = None) -> dict[str, Any]:
@@ -81,9 +48,9 @@ def compare(paths: Sequence[str | Path], *, tag: str | None = None, out: str | P
     runs, warnings = _runs(paths)
     metric = _common_metric(runs)
     tag = tag or metric.curve
-    groups = _grouped([_member(run, tag, metric) for run in runs])
+    groups = grouped([_member(run, tag, metric) for run in runs])
     labels = _labels(groups)
-    warnings += _incomparable(groups)
+    warnings += incomparable(groups)
     rows = [_row(label, group, _varying(groups), metric) for label, group in zip(labels, groups, strict=True)]
     if out is not None:
         series = [
@@ -92,7 +59,8 @@ def compare(paths: Sequence[str | Path], *, tag: str | None = None, out: str | P
         ]
         learnt = ", ".join(dict.fromkeys(group[0].learnt for group in groups))
         steps = words_of(groups[0][0].algorithm).steps
-        draw_curves(Path(out), series, title=f"{learnt}: mean and range over runs", tag=tag, steps=steps)
+        axis = axis_of(tag, groups[0][0].judged)
+        draw_curves(Path(out), series, title=f"{learnt}: mean and range over runs", axis=axis, steps=steps)
     picture = None if out is None else str(out)
     return {"metric": metric._asdict(), "tag": tag, "picture": picture, "warnings": warnings, "groups": rows}
 
@@ -166,38 +134,6 @@ def _unfinished(run: Run, metric: Metric) -> dict[str, Any]:
     return facts
 
 
-def _grouped(members: Sequence[Member]) -> list[list[Member]]:
-    """The members that were trained alike, in the order in which the first of each was named."""
-    groups: list[list[Member]] = []
-    for member in members:
-        same = next((group for group in groups if _alike(group[0], member)), None)
-        if same is None:
-            groups.append([member])
-        else:
-            same.append(member)
-    return groups
-
-
-def _alike(a: Member, b: Member) -> bool:
-    if (a.algorithm, a.origin, a.data_sha256) != (b.algorithm, b.origin, b.data_sha256):
-        return False
-    return all(path in OF_A_SEED for path in differences(type(a.options), a.options, b.options))
-
-
-def _incomparable(groups: Sequence[Sequence[Member]]) -> list[str]:
-    """A warning, if the groups were not measured on the same."""
-    firsts = [group[0] for group in groups]
-    if len({first.measured_on for first in firsts}) == 1:
-        return []
-    if isinstance(firsts[0].options, SeqTraining):
-        return [
-            "the runs were measured on different texts (seq.data, seq.unit or seq.validation differ): their "
-            "scores are not comparable."
-        ]
-    envs = ", ".join(dict.fromkeys(first.learnt for first in firsts))
-    return [f"the runs are of different environments ({envs}): their returns are not comparable."]
-
-
 def _varying(groups: Sequence[Sequence[Member]]) -> list[str]:
     """The options that are not the same in all groups, by name; environment and data have a place of their own."""
     first = groups[0][0]
@@ -214,8 +150,8 @@ def _labels(groups: Sequence[Sequence[Member]]) -> list[str]:
     labels = []
     for first, *_ in groups:
         parts = [first.learnt]
-        if len({group[0].data_sha256 for group in groups}) > 1 and isinstance(first.options, SeqTraining):
-            parts.append(f"on {Path(first.options.seq.data or 'the standard library').name}")
+        if len({group[0].data_sha256 for group in groups}) > 1 and (where := data_of(first)):
+            parts.append(f"on {where}")
         if len({group[0].algorithm for group in groups}) > 1:
             parts.append(first.algorithm)
         if first.recipe is not None:

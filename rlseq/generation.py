@@ -15,7 +15,7 @@ import numpy as np
 
 from rlseq.errors import CorruptFile, RlseqError, UsageError
 from rlseq.locate import Located
-from rlseq.sequence import SequenceSpec, Tokenizer
+from rlseq.sequence import SequenceSpec, Signature, Tokenizer
 
 if TYPE_CHECKING:
     from rlseq.player.generate import Stepper
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 LINE_BREAK = "\n"
 SAMPLE_TOKENS = 300
+MOST_SYMBOLS = 2**27  # of all questions that a file may ask to be measured on
+SAME = 1e-6  # standard deviations
 
 
 class Wish(NamedTuple):
@@ -39,18 +41,19 @@ class Wish(NamedTuple):
 
 def write(found: Located, wish: Wish, checkpoint: str | None, on_text: Callable[[str], None] | None) -> dict[str, Any]:
     """Write on from a prompt; see `rlseq.pipeline.generate`."""
-    from rlseq.player.generate import generate
+    from rlseq.player.generate import asked, generate
     from rlseq.player.sampling import Sampling
 
     sampling = Sampling(wish.temperature, wish.top_k, wish.top_p)
     stepper = _stepper(found, checkpoint)
     tokenizer = _tokenizer(stepper.spec, found)
-    prompt = _default_prompt(tokenizer) if wish.prompt is None else wish.prompt
+    prompt = _default_prompt(stepper.spec.signature, tokenizer, found) if wish.prompt is None else wish.prompt
     tokens = tokenizer.encode(prompt)
     if not len(tokens):
         raise UsageError("the prompt is empty: give at least one character, or leave --prompt out.")
     stream, made, texts = tokenizer.stream(), 0, []
     writing = generate(stepper, tokens, wish.tokens, sampling, np.random.default_rng(wish.seed))
+    prompt = asked(stepper.spec.signature, prompt)
     if on_text is not None:
         on_text(prompt)
     started = time.perf_counter()
@@ -93,12 +96,19 @@ def _stepper(found: Located, checkpoint: str | None) -> Stepper:
 
 
 def _tokenizer(spec: SequenceSpec, found: Located) -> Tokenizer:
+    if not spec.signature.reads_tokens:
+        raise UsageError(
+            f"{found.name} was trained on the task {spec.task}: it reads numbers and writes no text. Let it answer: "
+            f"rlseq predict {found.name} --data FILE"
+        )
     if spec.tokenizer is None:
         raise RlseqError(f"{found.name} was trained on the task {spec.task}, which has no text to generate.")
     return spec.tokenizer
 
 
-def _default_prompt(tokenizer: Tokenizer) -> str:
+def _default_prompt(signature: Signature, tokenizer: Tokenizer, found: Located) -> str:
+    if signature.start is not None:
+        raise UsageError(f"{found.name} answers questions: ask one, --prompt QUESTION")
     known = tokenizer.unit == "byte" or LINE_BREAK in tokenizer.characters
     return LINE_BREAK if known else tokenizer.characters[0]
 
@@ -110,7 +120,7 @@ def evaluate_sequence(found: Located, checkpoint: str, data: str | None) -> dict
 
         opened = open_sequence(found.run, checkpoint=checkpoint, data=data)
         score, shows = score_sequence(opened.net, opened.task, opened.options)
-        return {**score, "sample": shows.text, "data": opened.task.description}
+        return {"task": opened.task.name, **score, "sample": shows.text, "data": opened.task.description}
     if checkpoint != "best":
         raise UsageError(f"--checkpoint {checkpoint}: {found.name} is one exported model; only a run has checkpoints.")
     return _evaluate_file(found.path, data)
@@ -131,6 +141,7 @@ def _evaluate_file(path: Path, data: str | None) -> dict[str, Any]:
     assert first is not None, "a validation split is never empty"
     sample = _sample(model, task) or task.examples(first)
     return {
+        "task": task.name,
         **task.metrics_of(sums, sample),
         "tokens": int(sums[0]),
         "sample": sample,
@@ -154,19 +165,37 @@ def _task_of(spec: SequenceSpec, path: Path, data: str | None) -> Task:
         entry = TASKS[spec.task]
     except (msgspec.ValidationError, KeyError) as error:
         raise CorruptFile(
-            f"{path} describes a task that this rlseq does not know: {spec.task[:80]}, {error}."
+            f"{path} describes a task that this rlseq does not know: {spec.task[:80]}, {str(error)[:300]}."
         ) from None
+    if spec.signature.kind not in entry.kinds:
+        raise CorruptFile(f"{path} describes a task that there is not: {spec.task} of kind {spec.signature.kind}.")
+    longest = max(options.length or 1, options.pairs or 1)
+    if options.examples * longest > MOST_SYMBOLS:
+        raise CorruptFile(
+            f"{path} describes a task of {options.examples} questions of {longest} symbols: that takes more memory "
+            "than a model's evaluation may."
+        )
     task = entry.make(options, spec.signature.kind)
-    if task.signature != spec.signature:
+    if not _same(task.signature, spec.signature):
+        what = "characters" if spec.signature.reads_tokens else "columns, labels or values"
         raise UsageError(
-            f"{task.description} has other characters than the data of {path}: give the data that it was trained on, "
+            f"{task.description} has other {what} than the data of {path}: give the data that it was trained on, "
             "--data PATH"
         )
     return task
 
 
+def _same(task: Signature, model: Signature) -> bool:
+    """Whether a task is a model's; means that another processor summed in another order are the same."""
+    plain = {"shift": (), "scale": ()}
+    if msgspec.structs.replace(task, **plain) != msgspec.structs.replace(model, **plain):
+        return False
+    shift = np.subtract(task.shift, model.shift) / np.asarray(model.scale)
+    return bool(np.all(np.abs(shift) < SAME) and np.allclose(task.scale, model.scale, rtol=SAME, atol=0.0))
+
+
 def _sample(model: OnnxSequence, task: Task) -> str:
-    from rlseq.player.generate import generate
+    from rlseq.player.generate import asked, generate
     from rlseq.player.sampling import Sampling
 
     tokenizer = task.signature.tokenizer
@@ -174,4 +203,4 @@ def _sample(model: OnnxSequence, task: Task) -> str:
         return ""
     prompt = tokenizer.encode(task.prompt())
     made = list(generate(model, prompt, SAMPLE_TOKENS, Sampling(), np.random.default_rng(0)))
-    return task.prompt() + tokenizer.decode(np.array(made, np.int64))
+    return asked(task.signature, task.prompt()) + tokenizer.decode(np.array(made, np.int64))

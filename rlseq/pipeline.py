@@ -143,6 +143,40 @@ def generate(
     return write(locate(path), wish, checkpoint, on_text)
 
 
+def predict(
+    path: str | Path | None = None,
+    *,
+    data: str | Path,
+    out: str | Path,
+    label: str | None = None,
+    group: str | None = None,
+    every: int | None = None,
+    checkpoint: str | None = None,
+) -> dict[str, Any]:
+    """Let a sequence model tell classes, forecasts or answers, without torch, and write them to a CSV file.
+
+    Args:
+        path: a run (its model.onnx predicts), a shipped model or an `.onnx` file; None: the newest run.
+        data: of series a CSV file with the columns that the model was trained on; of questions a text, one a line.
+        out: the CSV file. Classes: the series, its label if the data has it, the class and the probability of each.
+            Forecasts: the row after which, the step, the value, and its quantiles. Answers: question and answer.
+        label: of classes: the column with the right ones; None: the one of training, if it is there.
+        group: of classes: rows with the same value in this column are one series; None: as `label`.
+        every: of forecasts: from every so-manieth row, counted from the end; None: from the last one alone.
+        checkpoint: of a run: "best", "last" or a step, with its network instead of model.onnx; needs torch.
+
+    Returns:
+        kind, predictions (rows written), data, out and path; of classes accuracy, if there are labels; of forecasts
+        windows, horizon and target; note, if there is something to know.
+
+    Raises:
+        UsageError: unfit data, or other columns than the model's; nothing is written.
+    """
+    from rlseq.predicting import Asked, predict_into
+
+    return predict_into(locate(path), Asked(str(data), Path(out), label, group, every), checkpoint)
+
+
 def export(
     path: str | Path | None = None,
     *,

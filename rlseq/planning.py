@@ -17,10 +17,10 @@ from rlseq.envs.make import FACTORY, MakeEnv, split_id
 from rlseq.errors import RlseqError, UsageError
 from rlseq.fields import flattened
 from rlseq.files import sha256_file
+from rlseq.planned_sequence import plan_sequence
 from rlseq.resolve import Training, given_values, resolve_new, resolve_resumed
 from rlseq.seq.config import SeqTraining
 from rlseq.trained import plan_policy
-from rlseq.trained_sequence import plan_sequence
 
 if TYPE_CHECKING:
     from rlseq.engine.checkpoint import Arrays

@@ -13,6 +13,7 @@ from rlseq.curves import Curve, over_seeds
 from rlseq.drawing import COLOURS, encoded, styled
 from rlseq.errors import UsageError, require
 from rlseq.files import write_bytes
+from rlseq.scores import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,17 +27,32 @@ AXIS = {
     "eval/return_std": "standard deviation of the evaluation episodes' returns",
     "train/return": "return of the exploring agent's episodes",
     "train/episode_length": "steps of the exploring agent's episodes",
-    "eval/loss": "loss on the validation split, nats a token",
-    "eval/bits_per_token": "bits a token on the validation split",
-    "eval/perplexity": "perplexity on the validation split",
     "eval/word_share": "share of the sample's words that occur in the data",
     "train/loss": "loss",
     "train/grad_norm": "norm of the gradient",
     "train/lr": "learning rate",
-    "train/tokens_per_second": "tokens per second",
+    "train/tokens_per_second": "tokens, or other predictions, per second",
     "time/env_steps_per_second": "environment steps per second",
     "time/updates_per_second": "updates per second",
 }
+
+
+def axis_of(tag: str, judged: str) -> str:
+    """What a curve shows, for its axis.
+
+    Args:
+        tag: its name.
+        judged: as in `rlseq.scores.METRICS`: a loss is not of the same unit in all tasks.
+    """
+    metric = next((metric for metric in METRICS[judged] if metric.curve == tag), None)
+    if metric is None or tag in AXIS:
+        return AXIS.get(tag, tag)
+    return f"{metric.words} on the validation split" + (f", {metric.unit}" if metric.unit else "")
+
+
+def known_curves() -> list[str]:
+    """The names of the curves that have words."""
+    return list(dict.fromkeys([*AXIS, *(metric.curve for metrics in METRICS.values() for metric in metrics)]))
 
 
 class Series(NamedTuple):
@@ -65,7 +81,7 @@ def draw_curves(
     series: Sequence[Series],
     *,
     title: str,
-    tag: str,
+    axis: str,
     interval: bool = False,
     steps: str = "environment steps",
 ) -> None:
@@ -77,7 +93,7 @@ def draw_curves(
         path: a .png or .svg file; replaced if it exists.
         series: one or more groups.
         title: above the picture.
-        tag: the curve's name, for the axis.
+        axis: what the curves are of; see `axis_of`.
         interval: draw the mean's 95 % interval too (for one group; of several they would cover each other).
         steps: what the steps are, for the axis.
 
@@ -94,7 +110,7 @@ def draw_curves(
         axes = figure.add_subplot()
         for index, group in enumerate(series):
             _draw_group(axes, group, index, interval)
-        _label(axes, title, tag, steps)
+        _label(axes, title, axis, steps)
         figure.legend(loc="outside lower left", ncols=3 if len(series) == 1 else 1)
         picture = encoded(figure, path.suffix.lower().removeprefix("."))
     write_bytes(path, picture)
@@ -122,12 +138,12 @@ def _draw_group(axes: Axes, group: Series, index: int, interval: bool) -> None:
     axes.plot(common.steps, common.mean, linewidth=1.8, label=textwrap.fill(group.label, LEGEND_WIDTH), **look)
 
 
-def _label(axes: Axes, title: str, tag: str, steps: str) -> None:
+def _label(axes: Axes, title: str, axis: str, steps: str) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axes.set_title(title, loc="left", fontsize=10.0)
     axes.set_xlabel(steps)
-    axes.set_ylabel(AXIS.get(tag, tag))
+    axes.set_ylabel(axis)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))
     axes.set_xlim(left=0)

@@ -19,6 +19,7 @@ from rlseq.algorithms import ALGORITHMS, Algorithm
 from rlseq.checkpoints import numbered
 from rlseq.errors import CorruptFile, RlseqError, UsageError, check_name, did_you_mean
 from rlseq.files import checked_version, explained, read_json, write_json
+from rlseq.scores import is_number, score_keys
 
 try:
     import fcntl
@@ -51,7 +52,6 @@ class _Summary(msgspec.Struct):
     mean_return: float = 0.0
     std_return: float = 0.0
     episodes: int = 0
-    loss: float = 0.0
     seed: int = 0
     steps: int = 0
     policy: dict[str, Any] = {}
@@ -101,7 +101,9 @@ class Run:
         if not (self.path / "summary.json").exists():
             return None
         summary = self._read("summary.json", _Summary)
-        missing = [name for name in words_of(self.algorithm).headline if name not in summary]
+        config = self.config()
+        keys = score_keys(config["algorithm"], config["options"])
+        missing = [key for key in keys if not is_number(summary.get(key))]
         if missing:
             raise CorruptFile(f"{self.path / 'summary.json'} was changed or damaged: it lacks {', '.join(missing)}.")
         return summary

@@ -17,10 +17,10 @@ from rlseq.config import differences
 from rlseq.errors import Interrupted, RlseqError, UsageError
 from rlseq.events import Callback
 from rlseq.machine import describe_machine
+from rlseq.planned_sequence import placed
 from rlseq.resolve import TREES, given_values, read_options, resolve_new
 from rlseq.runs import Run, is_run, runs_folder
 from rlseq.seq.config import SeqTraining
-from rlseq.trained_sequence import placed
 
 CHILD = (sys.executable, "-m", "rlseq")
 SAME = ("rlseq", "commit", "python", "packages", "cpu")  # of the machine, for a run to belong to a series

@@ -17,6 +17,7 @@ from rlseq.fields import flattened
 from rlseq.machine import describe_machine
 from rlseq.planning import Plan, Request, check_same_plan, check_shared_folder, plan_training
 from rlseq.resolve import read_options
+from rlseq.scores import score_keys
 from rlseq.version import __version__
 
 if TYPE_CHECKING:
@@ -260,11 +261,9 @@ def _summarise(
         "training_seconds": round(trained, 3),  # with its evaluations and checkpoints
         **result,
     }
-    session.log.hparams(
-        dict(flattened(msgspec.to_builtins(plan.job.options))),
-        {f"hparam/{name}": summary[name] for name in ALGORITHMS[plan.job.algorithm].headline},
-        session.step,
-    )
+    options = msgspec.to_builtins(plan.job.options)
+    scores = {f"hparam/{key}": summary[key] for key in score_keys(plan.job.algorithm, options)}
+    session.log.hparams(dict(flattened(options)), scores, session.step)
     session.log.sync()  # the summary says that all is done, so all must be there
     run.write("summary.json", summary)
     return summary

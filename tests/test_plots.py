@@ -16,7 +16,7 @@ from PIL import Image
 
 from rlseq.curves import Curve
 from rlseq.errors import MissingExtra, UsageError
-from rlseq.plots import COLOURS, LEGEND_WIDTH, Series, check_picture, draw_curves, thousands
+from rlseq.plots import AXIS, COLOURS, LEGEND_WIDTH, Series, check_picture, draw_curves, thousands
 
 STEPS = np.arange(1, 9) * 1_000
 TITLE, TAG = "CartPole-v1", "eval/return_mean"
@@ -34,25 +34,25 @@ def texts(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", ["a.png", "a.svg"])
 def test_the_same_data_give_the_same_file(tmp_path: Path, name: str) -> None:
-    draw_curves(tmp_path / name, [series()], title=TITLE, tag=TAG, interval=True)
+    draw_curves(tmp_path / name, [series()], title=TITLE, axis=AXIS[TAG], interval=True)
     first = (tmp_path / name).read_bytes()
     with matplotlib.rc_context({"axes.facecolor": "red", "font.size": 40.0}):
-        draw_curves(tmp_path / name, [series()], title=TITLE, tag=TAG, interval=True)
+        draw_curves(tmp_path / name, [series()], title=TITLE, axis=AXIS[TAG], interval=True)
         assert matplotlib.rcParams["font.size"] == 40.0
     assert (tmp_path / name).read_bytes() == first
-    draw_curves(tmp_path / name, [series(runs=2)], title=TITLE, tag=TAG, interval=True)
+    draw_curves(tmp_path / name, [series(runs=2)], title=TITLE, axis=AXIS[TAG], interval=True)
     assert (tmp_path / name).read_bytes() != first
 
 
 def test_a_png_says_nothing_of_when_and_by_what_it_was_made(tmp_path: Path) -> None:
-    draw_curves(tmp_path / "a.png", [series()], title=TITLE, tag=TAG)
+    draw_curves(tmp_path / "a.png", [series()], title=TITLE, axis=AXIS[TAG])
     with Image.open(tmp_path / "a.png") as image:
         assert image.size[0] == 1050
         assert set(image.info) == {"dpi"}
 
 
 def test_each_group_has_its_colour_and_band(tmp_path: Path) -> None:
-    draw_curves(tmp_path / "a.png", [series("one"), series("two", runs=1)], title=TITLE, tag=TAG)
+    draw_curves(tmp_path / "a.png", [series("one"), series("two", runs=1)], title=TITLE, axis=AXIS[TAG])
     with Image.open(tmp_path / "a.png") as image:
         pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
 
@@ -67,19 +67,19 @@ def test_each_group_has_its_colour_and_band(tmp_path: Path) -> None:
 
 
 def test_words(tmp_path: Path) -> None:
-    draw_curves(tmp_path / "a.svg", [series()], title=TITLE, tag=TAG, interval=True)
+    draw_curves(tmp_path / "a.svg", [series()], title=TITLE, axis=AXIS[TAG], interval=True)
     found = texts(tmp_path / "a.svg")
     for words in (TITLE, "environment steps", "mean return of the evaluation episodes", "ours", "8,000"):
         assert words in found
     assert "95 % interval of the mean" in found and "lowest to highest run" in found
-    draw_curves(tmp_path / "a.svg", [series(runs=1)], title=TITLE, tag="my/curve", interval=True)
+    draw_curves(tmp_path / "a.svg", [series(runs=1)], title=TITLE, axis="my/curve", interval=True)
     found = texts(tmp_path / "a.svg")
     assert "my/curve" in found  # a curve without words of its own
     assert "95 % interval of the mean" not in found  # of one run
 
 
 def test_a_long_name_is_folded(tmp_path: Path) -> None:
-    draw_curves(tmp_path / "a.svg", [series("word " * 40)], title=TITLE, tag=TAG)
+    draw_curves(tmp_path / "a.svg", [series("word " * 40)], title=TITLE, axis=AXIS[TAG])
     lines = [text for text in texts(tmp_path / "a.svg") if "word" in text]
     assert len(lines) == 3
     assert max(map(len, lines)) <= LEGEND_WIDTH
@@ -89,7 +89,7 @@ def test_what_one_run_has_beyond_the_others_is_a_thin_line(tmp_path: Path) -> No
     long, short = Curve(STEPS, STEPS / 10), Curve(STEPS[:4], STEPS[:4] / 20)
 
     def blue_on_the_right(*curves: Curve) -> int:
-        draw_curves(tmp_path / "a.png", [Series("runs", curves)], title=TITLE, tag=TAG, interval=True)
+        draw_curves(tmp_path / "a.png", [Series("runs", curves)], title=TITLE, axis=AXIS[TAG], interval=True)
         with Image.open(tmp_path / "a.png") as image:
             pixels = np.asarray(image.convert("RGB")).astype(int)
         right = pixels[:500, 700:]  # above the legend, beyond the fifth of eight evaluations
@@ -101,7 +101,7 @@ def test_what_one_run_has_beyond_the_others_is_a_thin_line(tmp_path: Path) -> No
 
 def test_runs_without_a_common_step_are_drawn_each_for_itself(tmp_path: Path) -> None:
     odd, even = Curve(STEPS[::2], STEPS[::2] / 10), Curve(STEPS[1::2], STEPS[1::2] / 20)
-    draw_curves(tmp_path / "a.svg", [Series("runs", [odd, even])], title=TITLE, tag=TAG, interval=True)
+    draw_curves(tmp_path / "a.svg", [Series("runs", [odd, even])], title=TITLE, axis=AXIS[TAG], interval=True)
     assert (tmp_path / "a.svg").read_text().count("stroke-opacity: 0.7") == 2
 
 
@@ -129,7 +129,7 @@ def test_pyplot_is_never_imported(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; import numpy as np; from rlseq.curves import Curve;"
         "from rlseq.plots import Series, draw_curves; c = Curve(np.arange(3), np.arange(3.0));"
-        f"draw_curves(Path({str(tmp_path / 'a.png')!r}), [Series('a', [c])], title='t', tag='x');"
+        f"draw_curves(Path({str(tmp_path / 'a.png')!r}), [Series('a', [c])], title='t', axis='x');"
         "print('matplotlib.pyplot' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120)

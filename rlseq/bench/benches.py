@@ -15,6 +15,7 @@ from rlseq.bench.measure import Tell
 from rlseq.bench.peers import find_peer
 from rlseq.bench.play import bench_play
 from rlseq.bench.seq import bench_seq
+from rlseq.bench.tasks import bench_tasks
 from rlseq.errors import UsageError, did_you_mean
 from rlseq.machine import describe_machine
 
@@ -23,6 +24,7 @@ BENCHES: dict[str, Callable[..., dict[str, Any]]] = {
     "play": bench_play,
     "seq": bench_seq,
     "ddp": bench_ddp,
+    "tasks": bench_tasks,
     "gpu": bench_gpu,
 }
 COMMON = ("tell", "repeats")

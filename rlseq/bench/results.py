@@ -38,6 +38,8 @@ SIDE_KEYS = (
     "loss",
     "bytes",
     "error",
+    "metric",
+    "score",
 )
 
 
@@ -250,12 +252,23 @@ def ratio_text(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio < LARGE else f"{ratio:.1e}"
 
 
+def score_text(side: Mapping[str, Any]) -> str:
+    """What seeds came to: `exact_match 0.9980 (0.9970 to 0.9990), 61.20 s`."""
+    scores = side["score"]
+    text = f"{side['metric']} {sum(scores) / len(scores):.4g}"
+    if len(scores) > 1:
+        text += f" ({min(scores):.4g} to {max(scores):.4g})"
+    return f"{text}, {side['median']:.2f} s" if "median" in side else text
+
+
 def side_text(side: Mapping[str, Any], unit: str) -> str:
     """What one side did: `0.41 s, 24,647 steps/s`, `31.20 s, loss 1.853 to 1.861`, `12.5 MiB` or `1.2e-15 off`."""
     if "bytes" in side:
         return f"{side['bytes'] / 2**20:.1f} MiB"
     if "error" in side:
         return f"{side['error']:.1e} off"
+    if "score" in side:
+        return score_text(side)
     text = f"{side['median']:.2f} s{rate_text(side['steps_per_second'], unit)}"
     if "loss" in side:
         text += f", loss {min(side['loss']):.3f} to {max(side['loss']):.3f}"

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from rlseq.nets.build import Network
+    from rlseq.planned_sequence import SequenceJob
     from rlseq.seq.tasks.task import Task
-    from rlseq.trained_sequence import SequenceJob
 
 UNCACHED = "torch without a cache"
 NUM_TOKENS = 256

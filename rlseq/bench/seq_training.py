@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shlex
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
+from rlseq.bench.command import run_command
 from rlseq.bench.loop import time_loop, undisturbed
 from rlseq.bench.measure import RUNS, Side, Tell, Timing, alternate, measurement
 from rlseq.config import merge_into
 from rlseq.errors import RlseqError
 
 if TYPE_CHECKING:
+    from rlseq.planned_sequence import SequenceJob
     from rlseq.seq.train import SeqTrainer
-    from rlseq.trained_sequence import SequenceJob
 
 REFERENCE = "a plain GPT"
 FLOAT32 = "rlseq in float32"
@@ -105,32 +99,6 @@ def train_ours(job: SequenceJob) -> Trained:
 # Part 1
 
 
-class Ran(NamedTuple):
-    """A finished command: its wall time and its summary."""
-
-    seconds: float
-    summary: dict[str, Any]
-
-
-def run_command(words: Sequence[str], data: Path, seed: int) -> Ran:
-    """Run `rlseq train seq` as a process of its own, without a cache, and throw its run away.
-
-    Raises:
-        RlseqError: it failed.
-    """
-    typed = ["train", "seq", "--data", str(data), "--seed", str(seed), *words, "--device", "cpu", "--json", "--quiet"]
-    with tempfile.TemporaryDirectory(prefix="rlseq-bench-") as folder:
-        places = {"RLSEQ_RUNS": str(Path(folder, "runs")), "RLSEQ_CACHE": str(Path(folder, "cache"))}
-        started = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, "-m", "rlseq", *typed], env={**os.environ, **places}, capture_output=True, text=True
-        )
-        seconds = time.perf_counter() - started
-    if done.returncode:
-        raise RlseqError(f"rlseq {shlex.join(typed)} failed, exit code {done.returncode}:\n{done.stderr[-2000:]}")
-    return Ran(seconds, json.loads(done.stdout))
-
-
 def measure_commands(
     tell: Tell, repeats: int, data: Path, commands: Mapping[str, Sequence[str]]
 ) -> dict[str, dict[str, Any]]:
@@ -167,7 +135,7 @@ def measure_commands(
 
     def ours(name: str) -> Side:
         def side(seed: int) -> Timing:
-            ran = run_command(commands[name], data, seed)
+            ran = run_command(("--data", str(data), *commands[name]), seed)
             scored(name, ran.summary["loss"], ran.summary["tokens"])
             return Timing(ran.seconds, 1, ran.summary["updates"])
 

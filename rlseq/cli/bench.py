@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rlseq.bench.measure import RUNS
-from rlseq.bench.results import LARGE
+from rlseq.bench.results import LARGE, score_text
 from rlseq.cli.output import Output, number, show_pairs, size, write_json
 from rlseq.cli.params import OUTPUT, Json, Quiet
 from rlseq.errors import UsageError
@@ -32,7 +32,7 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="dqn, play, seq, ddp or gpu.", autocompletion=complete_bench, show_default=False
+            metavar="NAME", help="dqn, play, seq, ddp, tasks or gpu.", autocompletion=complete_bench, show_default=False
         ),
     ],
     steps: Annotated[
@@ -52,7 +52,7 @@ def bench(
     ] = None,
     part: Annotated[
         int | None,
-        typer.Option("--part", min=1, help="seq, ddp, gpu: one of their parts; see above.", show_default="all"),
+        typer.Option("--part", min=1, help="seq, ddp, tasks, gpu: one of their parts; see above.", show_default="all"),
     ] = None,
     repeats: Annotated[
         int | None, typer.Option("--repeats", help="How often each side runs, in turn.", show_default="3")
@@ -91,6 +91,7 @@ def bench(
     and wall time of a training, 2 tokens per second, 3 mixed precision, 4
     generation, 5 memory. ddp measures many processes: 1 that two compute what
     one does, 2 one under torchrun, 3 two cores against one, 4 a process killed.
+    tasks trains every sequence task with its recipe, and says what it comes to.
     gpu checks and times both trainers on a GPU: 1 losses against the CPU's, 2
     DQN in CUDA graphs, 3 sequence models in float32, bf16, fp16, compiled.
 
@@ -103,6 +104,7 @@ def bench(
       rlseq bench seq --data book.txt
       rlseq bench seq --part 4
       rlseq bench ddp
+      rlseq bench tasks --part 1
       rlseq bench gpu
 
     dqn and play need the extra named bench. An otherwise idle machine gives
@@ -151,9 +153,11 @@ def report_rows(report: Mapping[str, Any]) -> dict[str, str]:
         if one["peer"] is not None:
             rows[f"{name}: {one['peer']['name']}"] = _side(one["peer"], one["unit"])
             low, high, ratio = map(_ratio, (*one["spread"], one["ratio"]))
-            how = (
-                "times less" if one["ours"].keys() & {"bytes", "error"} else f"times as fast ({low} to {high} in pairs)"
-            )
+            how = f"times as fast ({low} to {high} in pairs)"
+            if one["ours"].keys() & {"bytes", "error"}:
+                how = "times less"
+            elif "score" in one["ours"]:
+                how = f"times as good ({low} to {high}, by seeds)"
             rows[f"{name}: ratio"] = f"{ratio} {how}"
         if "overhead" in one:
             rows[f"{name}: overhead"] = f"{100 * one['overhead']:.1f} % more time a step"
@@ -173,6 +177,8 @@ def _ratio(value: float) -> str:
 def _side(side: Mapping[str, Any], unit: str) -> str:
     if "bytes" in side:
         return size(side["bytes"])
+    if "score" in side:
+        return score_text(side)
     if "error" in side:
         return f"{side['error']:.1e} off"
     low, high = (f"{value:.3f}" for value in side["spread"])

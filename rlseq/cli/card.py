@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from rlseq.cli.output import Output, duration, number, show_list, show_pairs, size, write_json
+from rlseq.cli.output import Output, duration, figure, number, show_list, show_pairs, size, write_json
 from rlseq.cli.params import Json, Quiet, complete_agent
-from rlseq.cli.train import parse_seeds
+from rlseq.cli.training import parse_seeds
 from rlseq.errors import UsageError
+from rlseq.purposes import purpose_of
 
 
 def card(
@@ -107,12 +108,12 @@ def card_seeds(text: str) -> range:
 
 
 def _row(run: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, str]:
-    from rlseq import card_text
+    from rlseq.card_words import metrics_in
 
     if data["algorithm"] == "dqn":
         scores = {"score": f"{number(run['mean_return'])} ± {number(run['std_return'])}"}
     else:
-        scores = {m.words: card_text.number(run[m.key], m.digits) for m in card_text.metrics_in(data)}
+        scores = {m.words: figure(run, m) for m in metrics_in(data)}
     return {
         "seed": str(run["seed"]),
         **scores,
@@ -124,7 +125,7 @@ def _row(run: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, str]:
 
 def _rows(data: Mapping[str, Any], folder: Path) -> dict[str, str]:
     from rlseq.algorithms import ALGORITHMS
-    from rlseq.card_text import metrics_in, score_line
+    from rlseq.card_words import metrics_in, score_line
 
     shipped, metrics = data["shipped"], metrics_in(data)
     return {
@@ -143,6 +144,12 @@ def _speed(data: Mapping[str, Any]) -> dict[str, str]:
         return {
             "speed": f"{speed['p50_ms']:.3g} ms a token (p50), {speed['p99_ms']:.3g} ms (p99), "
             f"{speed['tokens_per_second']:.0f} tokens/s"
+        }
+    if "prediction" in data:
+        speed = data["prediction"]
+        return {
+            "latency": f"{speed['p50_ms']:.3g} ms {purpose_of(data).one} (p50), {speed['p99_ms']:.3g} ms (p99), "
+            f"{speed['per_second']:.0f} a second"
         }
     latency = data["latency"]
     return {

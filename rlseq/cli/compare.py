@@ -9,13 +9,14 @@ import typer
 
 from rlseq.cli.output import Output, duration, say, show_list, write_json
 from rlseq.cli.params import Json, Quiet, complete_run
+from rlseq.scores import number
 
 
 def complete_tag(incomplete: str) -> list[str]:
     """The curves that most runs have."""
-    from rlseq.plots import AXIS
+    from rlseq.plots import known_curves
 
-    return [tag for tag in AXIS if tag.startswith(incomplete)]
+    return [tag for tag in known_curves() if tag.startswith(incomplete)]
 
 
 def compare(
@@ -45,9 +46,10 @@ def compare(
     Runs whose options differ only in their seed are one group, and a group's
     score is the mean over its finished runs with its 95 % interval (Student's
     t). A policy's score is its mean return on episodes that no selection has
-    seen, higher is better; a sequence model's is its loss on the whole
-    validation split, lower is better. The two cannot be mixed. The other
-    columns are means over the group's runs.
+    seen, higher is better; a sequence model's is its task's, on the whole
+    validation split: of a text the loss, of questions exact match, of classes
+    accuracy, of forecasts MASE. Only runs with the same score can be compared.
+    The other columns are means over the group's runs.
 
     Examples:
 
@@ -113,10 +115,8 @@ def score_cell(group: Mapping[str, Any], metric: Mapping[str, Any]) -> str:
     return f"{mean} ± {metric_cell(group['half_width'], metric['digits'])} (n = {n})"
 
 
-def metric_cell(value: float | None, digits: int) -> str:
+def metric_cell(value: float | None, digits: int | None) -> str:
     """A number with the decimals of its metric; `-` if there is none."""
-    from rlseq.card_text import number
-
     return "-" if value is None else number(value, digits)
 
 

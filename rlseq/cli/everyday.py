@@ -213,7 +213,7 @@ Length = Annotated[
     int | None,
     _everyday(
         "--length",
-        "seq.length: copy to recall: symbols of a question (addition: digits); none: the task's own",
+        "seq.length: copy to recall: symbols of a question, or digits; waveforms: values; none: the task's own",
     ),
 ]
 Label = Annotated[str | None, _everyday("--label", "seq.label: classify: the column with the label", metavar="COL")]

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rlseq.card_words import parity_words
 from rlseq.cli.export import parity_rows
+from rlseq.cli.inspect_sequence import signature_rows
 from rlseq.cli.output import (
     Output,
     metric_rows,
-    number,
     score,
-    sequence_parity,
     show_list,
     show_pairs,
     size,
+    told,
     write_json,
 )
 from rlseq.cli.params import Imports, Json, PathArgument
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from rlseq.runs import Run
     from rlseq.sequence import SequenceSpec
     from rlseq.spec import PolicySpec
-
-
-LONGEST_NAMES = 200  # characters of columns that are shown
 
 
 def info(path: PathArgument = None, imports: Imports = None, as_json: Json = False) -> None:
@@ -218,8 +216,8 @@ def _rows(facts: Mapping[str, Any]) -> dict[str, str]:
         rows["inputs"], rows["outputs"] = ("; ".join(facts["foreign"][key]) for key in ("inputs", "outputs"))
     rows |= _contract(facts)
     scores = facts.get("scores") or facts.get("summary")
-    if scores and scores.get("loss") is not None:
-        rows |= metric_rows(scores)
+    if scores and "task" in facts:
+        rows |= metric_rows({"task": facts["task"], **scores})
     elif scores:
         rows["score"] = f"{score(scores)} over {scores.get('episodes')} episodes, seed {scores.get('seed')}"
     rows |= _parity(facts.get("parity") or {})
@@ -241,7 +239,7 @@ def _rows(facts: Mapping[str, Any]) -> dict[str, str]:
 def _parity(report: Mapping[str, Any]) -> dict[str, str]:
     """A parity report out of a file, which may be another tool's or changed."""
     try:
-        return {"parity": sequence_parity(report)} if "lengths" in report else parity_rows(report)
+        return {"parity": parity_words(report)} if "lengths" in report else parity_rows(report)
     except (KeyError, TypeError, ValueError):
         return {"parity": "the file's report is not as rlseq writes it; see --json"}
 
@@ -253,7 +251,7 @@ def _contract(facts: Mapping[str, Any]) -> dict[str, str]:
     if "task" in facts:
         rows["task"] = f"{facts['task']}, learnt by {facts['model']}"
     if "signature" in facts:
-        rows |= _signature(facts["signature"], facts)
+        rows |= signature_rows(facts["signature"], facts)
     if env:
         extra = "".join(f", {key} {env[key]}" for key in ("kwargs", "imports", "max_episode_steps") if env.get(key))
         rows["environment"] = f"{env.get('id')}{extra}"
@@ -268,26 +266,9 @@ def _contract(facts: Mapping[str, Any]) -> dict[str, str]:
     return rows
 
 
-def _signature(signature: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, str]:
-    """What a sequence model reads and answers."""
-    seen = "" if facts["window"] is None else f", a place sees {facts['window']}"
-    trained = f"trained on sequences of {facts['context']}{seen}"
-    if signature["kind"] in ("tokens", "translate"):
-        unit = f" ({signature['tokenizer']['unit']})" if signature.get("tokenizer") else ""
-        return {"tokens": f"{signature['vocabulary']}{unit}, {trained}"}
-    names = ", ".join(signature["features"])
-    rows = {"reads": f"{names if len(names) <= LONGEST_NAMES else len(signature['features'])}; {trained}"}
-    if signature["kind"] == "classify":
-        return {**rows, "classes": ", ".join(signature["classes"])}
-    quantiles = f", quantiles {', '.join(map(str, signature['quantiles']))}" if signature["quantiles"] else ""
-    target = signature["features"][signature["target"]]
-    return {**rows, "forecasts": f"{target}, {signature['horizon']} ahead{quantiles}"}
-
-
 def _step(step: Mapping[str, Any]) -> str:
     """`train: algorithm dqn, env_id CartPole-v1, ...`."""
-    rest = ", ".join(f"{key} {number(v) if isinstance(v, float) else v}" for key, v in step.items() if key != "step")
-    return f"{step.get('step', '?')}: {rest}"
+    return f"{step.get('step', '?')}: {told({key: value for key, value in step.items() if key != 'step'})}"
 
 
 def _show_files(facts: Mapping[str, Any]) -> None:

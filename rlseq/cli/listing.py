@@ -1,7 +1,8 @@
-"""`rlseq list`: agents, runs, environments."""
+"""`rlseq list`: agents, runs, environments, tasks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,9 @@ import typer
 
 from rlseq.cli.output import console, headline, number, show_list, size, write_json
 from rlseq.cli.params import Imports, Json
+from rlseq.cli.tasks import show_tasks, task_rows
 from rlseq.errors import RlseqError, install_command
+from rlseq.scores import measured_in
 
 if TYPE_CHECKING:
     from rlseq.runs import Run
@@ -28,19 +31,23 @@ class Kind(StrEnum):
     agents = "agents"
     runs = "runs"
     envs = "envs"
+    tasks = "tasks"
 
 
 def list_all(
     kind: Annotated[
         Kind | None,
-        typer.Argument(metavar="agents|runs|envs", help="What to list. Left out: agents and runs.", show_default=False),
+        typer.Argument(
+            metavar="agents|runs|envs|tasks", help="What to list. Left out: agents and runs.", show_default=False
+        ),
     ] = None,
     imports: Imports = None,
     as_json: Json = False,
 ) -> None:
-    """List the shipped agents, the runs, or the environments.
+    """List the shipped agents, the runs, the environments, or the sequence tasks.
 
-    Runs stand newest first.
+    Runs stand newest first. Of a task its networks and recipes are named; the
+    first network is the one that rlseq train seq --task NAME takes.
 
     Examples:
 
@@ -49,6 +56,7 @@ def list_all(
       rlseq list envs
       rlseq list envs --import my_envs
       rlseq list runs --json
+      rlseq list tasks
     """
     rows: dict[str, Any] = {}
     if kind in (None, Kind.agents):
@@ -57,20 +65,17 @@ def list_all(
         rows["runs"] = run_rows()
     if kind is Kind.envs:
         rows["envs"] = env_groups(imports or [])
+    if kind is Kind.tasks:
+        rows["tasks"] = task_rows()
     if as_json:
         write_json(rows)
         return
     for index, (name, found) in enumerate(rows.items()):
         if index:
             typer.echo()
-        if name == "agents":
-            _show_agents(found)
-        elif name == "runs":
-            _show_runs(found)
-        else:
-            _show_envs(found)
+        SHOW[name](found)
     if kind is None:
-        typer.echo("\n`rlseq list envs` lists the environments.", err=True)
+        typer.echo("\n`rlseq list envs` lists the environments, `rlseq list tasks` the sequence tasks.", err=True)
 
 
 def agent_rows() -> list[dict[str, Any]]:
@@ -93,7 +98,7 @@ def _agent_row(agent: Agent) -> dict[str, Any]:
         return {**row, "problem": str(error)}
     row["bytes"] = agent.policy.stat().st_size
     if isinstance(spec, SequenceSpec):
-        row.update(env=f"{spec.task} ({spec.model})", algorithm=spec.algorithm, **_scores(spec.scores))
+        row.update(env=f"{spec.task} ({spec.model})", algorithm=spec.algorithm, **_scores(spec.scores, spec.task))
     elif spec is not None:
         row.update(env=spec.env.id, algorithm=spec.algorithm, **_scores(spec.scores))
     return row
@@ -118,7 +123,7 @@ def _run_row(run: Run) -> dict[str, Any]:
             algorithm=config.get("algorithm"),
             steps=int(done[-1].name) if done else 0,
             total_steps=options.get("run", {}).get("steps"),
-            **_scores(summary or {}),
+            **_scores(summary or {}, options.get("seq", {}).get("task")),
         )
     except RlseqError as error:
         row.update(status="damaged", problem=str(error))
@@ -132,8 +137,12 @@ def _learnt(options: dict[str, Any]) -> str | None:
     return options.get("env", {}).get("id")
 
 
-def _scores(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: values.get(key) for key in ("mean_return", "std_return", "episodes", "loss")}
+def _scores(values: Mapping[str, Any], task: str | None = None) -> dict[str, Any]:
+    """What a row says of the scores: those of a policy, and of a sequence model its task's."""
+    known = {key: values.get(key) for key in ("mean_return", "std_return", "episodes", "loss")}
+    if task is None:
+        return known
+    return {"task": task, **known, **{metric.key: values[metric.key] for metric in measured_in(values, task)}}
 
 
 def env_groups(imports: list[str]) -> dict[str, list[str]]:
@@ -190,3 +199,11 @@ def _show_envs(found: dict[str, list[str]]) -> None:
         note = f"  ({GROUP_NOTES[group]})" if group in GROUP_NOTES else ""
         out.print(Text(f"{group}{note}", style="bold"))
         out.print(Padding("  ".join(ids), (0, 0, 0, 2), expand=False))
+
+
+SHOW: dict[str, Callable[[Any], None]] = {
+    "agents": _show_agents,
+    "runs": _show_runs,
+    "envs": _show_envs,
+    "tasks": show_tasks,
+}

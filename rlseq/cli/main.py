@@ -17,7 +17,21 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rlseq.cli import bench, board, card, compare, export, generate, inspect, listing, options, play, train, worker
+from rlseq.cli import (
+    bench,
+    board,
+    card,
+    compare,
+    export,
+    generate,
+    inspect,
+    listing,
+    options,
+    play,
+    predict,
+    train,
+    worker,
+)
 from rlseq.cli.output import say, write_json
 from rlseq.errors import Elsewhere, Interrupted, RlseqError
 
@@ -198,6 +212,7 @@ app.add_typer(train.app, name="train")
 app.command("eval")(play.evaluate)
 app.command("play")(play.play)
 app.command("generate")(generate.generate)
+app.command("predict")(predict.predict)
 app.command("export")(export.export)
 app.command("info")(inspect.info)
 app.command("compare")(compare.compare)

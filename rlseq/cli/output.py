@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rlseq import scores
+from rlseq.purposes import purpose_of
+from rlseq.scores import Metric, is_number, measured_in
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -135,29 +139,32 @@ def score(values: Mapping[str, Any]) -> str:
 
 
 def metric_rows(values: Mapping[str, Any]) -> dict[str, str]:
-    """A sequence model's metrics for people."""
-    rows = {"loss": f"{number(values['loss'])} nats a token"}
-    if "tokens" in values:
-        rows["loss"] += f", over {values['tokens']} tokens of the validation split"
-    if "bits_per_token" in values:
-        rows["loss"] += f" ({number(values['bits_per_token'])} bits, perplexity {number(values['perplexity'])})"
-    if values.get("word_share") is not None:
+    """A sequence model's metrics for people, the score first; none of what is no sequence model's."""
+    rows = {m.words: f"{figure(values, m)} {m.unit}".rstrip() for m in measured_in(values)}
+    if rows and "tokens" in values:
+        rows[next(iter(rows))] += f", over {values['tokens']} {purpose_of(values).targets} of the validation split"
+    if is_number(values.get("word_share")):
         rows["words"] = f"{100 * values['word_share']:.0f} % of the words in the sample occur in the data"
     return rows
 
 
+def figure(values: Mapping[str, Any], metric: Metric) -> str:
+    """A metric with the decimals that are worth showing; `-` if there is none."""
+    value = values.get(metric.key, math.nan)
+    return scores.number(value, metric.digits) if is_number(value) and math.isfinite(value) else "-"
+
+
 def headline(values: Mapping[str, Any]) -> str:
-    """How good something is, in a few letters: `482.3 ± 31.25`, or `loss 1.47`."""
-    return f"loss {number(values['loss'])}" if values.get("loss") is not None else score(values)
+    """How good something is, in a few letters: `482.3 ± 31.25`, or `loss 1.4722`, `exact match 0.998`."""
+    metrics = measured_in(values)
+    return f"{metrics[0].words} {figure(values, metrics[0])}" if metrics else score(values)
 
 
-def sequence_parity(report: Mapping[str, Any]) -> str:
-    """How the exported sequence model was compared with its network."""
-    return (
-        f"values within {report['max_error']:.2g} of the network's at batches of "
-        f"{', '.join(map(str, report['batch_sizes']))} and lengths of {', '.join(map(str, report['lengths']))}, "
-        "whole and token by token"
-    )
+def show_sample(values: Mapping[str, Any]) -> None:
+    """What a sequence model wrote, or examples of what it says, on stdout; nothing if there is none."""
+    heading, sample = purpose_of(values).sample, values.get("sample")
+    if sample:
+        typer.echo(f"\n{heading}:" * bool(heading) + f"\n{sample}")
 
 
 def size(num_bytes: int) -> str:
@@ -172,3 +179,14 @@ def duration(seconds: float) -> str:
     """`0:01:12`."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def told(value: Any, depth: int = 4) -> str:
+    """A value out of a file, on one line: what is nested stands in parentheses, what is nested deeply as it is."""
+    if isinstance(value, Mapping) and depth:
+        parts = {key: told(part, depth - 1) for key, part in value.items()}
+        nested = [key for key, part in value.items() if isinstance(part, dict | list)]
+        return ", ".join(f"{key} ({text})" if key in nested else f"{key} {text}" for key, text in parts.items())
+    if isinstance(value, list) and depth:
+        return ", ".join(told(part, depth - 1) for part in value)
+    return number(value) if isinstance(value, float) else str(value)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlseq.cli.output import Output, headline, metric_rows, number, score, show_pairs, write_json
+from rlseq.cli.output import Output, headline, metric_rows, number, score, show_pairs, show_sample, write_json
 from rlseq.cli.params import (
     OUTPUT,
     ActionOutput,
@@ -23,6 +23,7 @@ from rlseq.cli.params import (
     Quiet,
 )
 from rlseq.errors import RlseqError
+from rlseq.scores import measured_in
 
 
 class Render(StrEnum):
@@ -69,8 +70,9 @@ def evaluate(
 
     The JSON holds mean_return, std_return (of the population), min_return,
     max_return, episodes, mean_length, steps_per_second, seed and env_id; of a
-    sequence model loss (nats a token), bits_per_token, perplexity, word_share,
-    tokens, sample and data.
+    sequence model task, its metrics (text: loss in nats a token, bits_per_token,
+    perplexity, word_share; rlseq list tasks names the others'), tokens (the
+    predictions that were measured), sample and data.
     """
     out = Output(as_json, quiet)
     with out.working():
@@ -190,9 +192,9 @@ def _show(out: Output, result: Mapping[str, Any]) -> None:
     if out.quiet:
         typer.echo(headline(result))
         return
-    if "loss" in result:
+    if measured_in(result):
         show_pairs({**metric_rows(result), "data": str(result["data"])})
-        typer.echo(f"\n{result['sample']}")
+        show_sample(result)
         return
     extremes = f"min {number(result['min_return'])}, max {number(result['max_return'])}"
     rows = {

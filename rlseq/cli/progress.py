@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rlseq.cli.output import Output, duration, number, say
 from rlseq.events import Callback, Event
+from rlseq.purposes import TEXT
+from rlseq.scores import METRICS
+from rlseq.scores import number as figure
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 LINE_SECONDS = 3.0
 RATE_SECONDS = 10.0
+POLICY = "dqn"
 
 
 class Sight:
@@ -31,6 +35,7 @@ class Sight:
         total: of the whole training.
         rate: steps per second over the last ten seconds, evaluations included; None at first.
         values: the newest point of each curve.
+        judged: by which of `rlseq.scores.METRICS`; a sequence training tells its task at the start.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -39,12 +44,15 @@ class Sight:
         self.step = self.total = 0
         self.rate: float | None = None
         self.values: dict[str, float] = {}
+        self.judged = POLICY
 
     def see(self, event: Event) -> None:
         """Take in an event."""
         self.step, self.total = event.step, event.total_steps
         self.values.update({k: v for k, v in event.data.items() if isinstance(v, (int, float)) and "/" in k})
         if event.kind == "start":
+            task = str(event.data.get("task", "")).partition(":")[0]
+            self.judged = task if task in METRICS else POLICY
             return
         self._seen.append((self._clock(), event.step))
         (now, step) = self._seen[-1]
@@ -68,22 +76,29 @@ class Sight:
             parts.append(f"return {number(values['train/return'])}")
         elif "train/tokens_per_second" in values:
             parts.append(f"loss {number(values.get('train/loss'))}")
-        if "eval/return_mean" in values or "eval/loss" in values:
-            parts.append(f"evaluation {evaluated(values)}")
+        if METRICS[self.judged][0].curve in values:
+            parts.append(f"evaluation {evaluated(values, self.judged)}")
         if "train/epsilon" in values:
             parts.append(f"epsilon {values['train/epsilon']:.2f}")
         if "train/tokens_per_second" in values:
-            parts.append(f"{values['train/tokens_per_second']:.0f} tokens/s")
+            what = "tokens" if self.judged == TEXT else "predictions"
+            parts.append(f"{values['train/tokens_per_second']:.0f} {what}/s")
         elif self.rate:
             parts.append(f"{self.rate:.0f} steps/s")
         return "  ".join(parts)
 
 
-def evaluated(values: Mapping[str, Any]) -> str:
-    """An evaluation's mean and spread, or its loss."""
-    if "eval/loss" in values:
-        return f"loss {number(values['eval/loss'])}"
-    return f"{number(values.get('eval/return_mean'))} ± {number(values.get('eval/return_std'))}"
+def evaluated(values: Mapping[str, Any], judged: str) -> str:
+    """An evaluation's mean and spread, or the score of a task by its name: `exact match 0.998`.
+
+    Args:
+        values: points by their curves' names.
+        judged: as in `rlseq.scores.METRICS`.
+    """
+    metric = METRICS[judged][0]
+    if judged == POLICY:
+        return f"{number(values.get(metric.curve))} ± {number(values.get('eval/return_std'))}"
+    return f"{metric.words} {figure(values[metric.curve], metric.digits)}"
 
 
 class View(Protocol):
@@ -107,7 +122,7 @@ class Lines:
         """A line if it is time for one."""
         if event.kind == "evaluation":
             best = ", the best so far" if event.data.get("best") else ""
-            say(f"step {event.step}/{event.total_steps}  evaluation {evaluated(event.data)}{best}")
+            say(f"step {event.step}/{event.total_steps}  evaluation {evaluated(event.data, sight.judged)}{best}")
         elif event.kind in ("tick", "progress") and self._clock() - self._last >= LINE_SECONDS:
             self._last = self._clock()
             percent = 100 * event.step // max(1, event.total_steps)

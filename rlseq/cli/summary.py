@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rlseq.algorithms import ALGORITHMS
+from rlseq.card_words import parity_words
 from rlseq.cli.output import (
     Output,
     duration,
@@ -17,12 +17,15 @@ from rlseq.cli.output import (
     metric_rows,
     number,
     score,
-    sequence_parity,
     show_list,
     show_pairs,
+    show_sample,
     size,
     write_json,
 )
+from rlseq.purposes import QUESTIONS, TEXTS, purpose_of
+from rlseq.scores import METRICS, Metric, measured_in
+from rlseq.scores import number as figure
 
 if TYPE_CHECKING:
     from rlseq.pipeline import TrainingResult
@@ -36,17 +39,33 @@ def show_run(out: Output, algorithm: str, result: TrainingResult) -> None:
         typer.echo(str(result.run))
     else:
         show_pairs(summary_rows(result.summary))
+        show_sample(result.summary)
         run = shlex.quote(str(result.run))
-        if algorithm == "seq":
-            typer.echo(f"\n{result.summary['sample']}")
-        use = ALGORITHMS[algorithm].use
-        typer.echo(f"\nNext:  rlseq {use} {run}\n       rlseq eval {run}\n       rlseq board")
+        typer.echo(f"\nNext:  {use_of(result.summary, run)}\n       rlseq eval {run}\n       rlseq board")
+
+
+def use_of(summary: Mapping[str, Any], path: str) -> str:
+    """The command that uses what was trained, on a question that it was measured on if it answers questions.
+
+    Args:
+        summary: of the run.
+        path: of the run, quoted.
+    """
+    if summary["algorithm"] != "seq":
+        return f"rlseq play {path}"
+    from rlseq.seq.tasks.generated import question_in
+
+    question, purpose = question_in(str(summary.get("sample", ""))), purpose_of(summary)
+    if purpose is QUESTIONS and not question:  # answers stand in its rows, which it can write on
+        purpose = TEXTS
+    return purpose.use.format(path=path, question=shlex.quote(question))
 
 
 def show_series(out: Output, algorithm: str, seeds: range, done: Sequence[TrainingResult]) -> None:
     """The runs of `--seeds`, on stdout."""
     summaries = [result.summary for result in done]
-    total = over_seeds(summaries, ALGORITHMS[algorithm].headline[0].removeprefix("mean_"))
+    metric = measured_in(summaries[0])[0] if algorithm == "seq" else METRICS[algorithm][0]
+    total = over_seeds(summaries, metric)
     if out.as_json:
         write_json({"runs": summaries, "seeds": list(seeds), **total})
     elif out.quiet:
@@ -55,8 +74,8 @@ def show_series(out: Output, algorithm: str, seeds: range, done: Sequence[Traini
     else:
         rows = [[str(s), headline(result.summary), str(result.run)] for s, result in zip(seeds, done, strict=True)]
         show_list(["seed", "score", "run"], rows, right=("seed",))
-        mean, std, lowest, highest = map(number, total.values())
-        typer.echo(f"\n{mean} ± {std} over {len(done)} seeds (min {lowest}, max {highest})")
+        mean, std, lowest, highest = (figure(value, metric.digits) for value in total.values())
+        typer.echo(f"\n{metric.words} {mean} ± {std} over {len(done)} seeds (min {lowest}, max {highest})")
 
 
 def summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
@@ -65,10 +84,10 @@ def summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     if summary["algorithm"] == "seq":
         return {
             **metric_rows(summary),
-            "best evaluation": f"{number(summary['best_evaluation'])} at update {summary['best_step']}",
+            "best evaluation": f"{figure(summary['best_evaluation'], None)} at update {summary['best_step']}",
             "trained": f"{summary['updates']} updates in {duration(summary['training_seconds'])} "
             f"({summary['stopped']})",
-            policy["file"]: f"{size(policy['bytes'])}, {sequence_parity(parity)}",
+            policy["file"]: f"{size(policy['bytes'])}, {parity_words(parity)}",
             "run": summary["run"],
         }
     extremes = f"min {number(summary['min_return'])}, max {number(summary['max_return'])}"
@@ -84,9 +103,9 @@ def summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def over_seeds(summaries: Sequence[Mapping[str, Any]], what: str = "return") -> dict[str, float]:
+def over_seeds(summaries: Sequence[Mapping[str, Any]], metric: Metric) -> dict[str, float]:
     """Mean, standard deviation (of the population), minimum and maximum of the runs' final scores."""
-    scores = [float(summary["mean_return" if what == "return" else what]) for summary in summaries]
+    what, scores = metric.key.removeprefix("mean_"), [float(summary[metric.key]) for summary in summaries]
     return {
         f"mean_{what}": statistics.fmean(scores),
         f"std_{what}": statistics.pstdev(scores),

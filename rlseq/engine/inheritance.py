@@ -53,9 +53,9 @@ class Inherited(NamedTuple):
             f"--from {parent}: {len(self.loaded)} of {len(self.names)} parameters begin with its weights "
             f"({', '.join(covering(self.loaded, self.names))})"
         ]
-        told += [f"anew begin {_listed(self.anew)}"] if self.anew else []
-        told += [f"left out of its weights are {_listed(self.left_out)}"] if self.left_out else []
-        return "; ".join(told) + "."
+        told += [f"Begun anew: {_listed(self.anew)}"] if self.anew else []
+        told += [f"Not taken from it: {_listed(self.left_out)}"] if self.left_out else []
+        return ". ".join(told) + "."
 
 
 def inherit(

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rlseq.nets.gpt import PRODUCTS_UP_TO
+
 MASKED, MASKED_IN_HALF = -1e9, -30_000.0  # the first is infinite in float16
-# As in `rlseq.nets.gpt`: the backward pass of torch's own attention is slow in bfloat16 on a CPU.
-PRODUCTS_UP_TO = 512
 WAVELENGTH = 10_000.0
 
 

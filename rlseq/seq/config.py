@@ -65,11 +65,13 @@ class SeqOptions(Options, frozen=True, kw_only=True):
     ] = 128
     length: Annotated[
         Annotated[int, Meta(ge=1, le=100_000)] | None,
-        Meta(description="copy to recall: symbols of a question (addition: digits); none: the task's own"),
+        Meta(description="copy to recall: symbols of a question, or digits; waveforms: values; none: the task's own"),
     ] = None
     min_length: Annotated[
         Annotated[int, Meta(ge=1, le=100_000)] | None,
-        Meta(description="copy to recall: of the shortest question trained on; none: all are of one length"),
+        Meta(
+            description="the shortest that is trained on; none: all are of one length (waveforms: half of the longest)"
+        ),
     ] = None
     symbols: Annotated[
         Annotated[int, Meta(ge=2, le=10_000)] | None,
@@ -80,7 +82,8 @@ class SeqOptions(Options, frozen=True, kw_only=True):
         Meta(description="recall: pairs to remember; selective-copy: symbols to copy; none: the task's own"),
     ] = None
     examples: Annotated[
-        int, Meta(description="copy to recall: validation questions, of each length", ge=1, le=1_000_000)
+        int,
+        Meta(description="copy to recall: validation questions, of each length; waveforms: series", ge=1, le=1_000_000),
     ] = 1_000
     label: Annotated[str | None, Meta(description="classify: the column with the label")] = None
     group: Annotated[

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlseq.engine.distributed import ALONE, World
 from rlseq.envs.seeding import WEIGHTS, derived_seed
 from rlseq.errors import RlseqError
 from rlseq.memory import check_memory
 from rlseq.nets.build import Network, sequence_network
 from rlseq.nets.network import NetInput, seeded
 from rlseq.nets.sizes import training_bytes
-from rlseq.nets.stepper import TorchSequence
-from rlseq.player.generate import generate
-from rlseq.player.sampling import Sampling
-from rlseq.seq.answers import answers_of, rows_at_once
 from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqTraining, task_options
-from rlseq.seq.losses import cross_entropy
-from rlseq.seq.tasks.task import Answers, Shown, Task
+from rlseq.seq.tasks.task import Task
 from rlseq.sequence import SequenceSpec, Signature
 from rlseq.version import __version__
-
-SAMPLES = 101  # the random stream of samples
 
 
 def build_network(options: SeqTraining, task: Task) -> Network:
@@ -96,18 +86,6 @@ def recordable(options: SeqTraining, task: Task) -> bool:
     )
 
 
-@contextlib.contextmanager
-def evaluating(net: nn.Module) -> Iterator[None]:
-    """The network without dropout and gradients, for a while."""
-    was_training = net.training
-    net.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        net.train(was_training)
-
-
 def net_input(batch: TokenBatch[Tensor]) -> NetInput:
     """A batch as a network takes it."""
     x = (batch.inputs,) if batch.source is None else (batch.inputs, batch.source)
@@ -138,98 +116,6 @@ def answered(outputs_BPN: Tensor, batch: TokenBatch[Tensor], signature: Signatur
     if signature.quantiles:
         outputs_BPN = outputs_BPN.unflatten(-1, (signature.horizon, len(signature.quantiles)))
     return Answered(outputs_BPN, batch.targets[:, -outputs_BPN.shape[1] :])
-
-
-class Measured(NamedTuple):
-    """What an evaluation came to.
-
-    Attributes:
-        sums: of `Task.tally`, over all batches and processes.
-        shown: the first batch of this process; None if it had none.
-    """
-
-    sums: np.ndarray
-    shown: Shown | None
-
-
-def measure(
-    net: nn.Module,
-    task: Task,
-    max_targets: int | None = None,
-    should_stop: Callable[[], bool] | None = None,
-    world: World = ALONE,
-) -> Measured | None:
-    """What a network answers to the validation data; None if one process was told to stop.
-
-    In float32, with cross-entropy whatever the training minimises: so that it compares. Of every batch each process
-    does its rows, so every target counts once, whatever the number of processes.
-    """
-    device = next(net.parameters()).device
-    sums, shown, told = np.zeros(0), None, False
-    with evaluating(net):
-        for batch in task.validation(rows_at_once(task.context), max_targets):
-            if should_stop is not None and should_stop():
-                told = True
-                break
-            own = batch.rows(world.rows(len(batch.inputs)))
-            if not own.num_targets():
-                continue
-            tensors = own.map(lambda array: torch.from_numpy(array).to(device))
-            answers = _answers(net(net_input(tensors))[0], own, tensors, task.signature)
-            tally = task.tally(answers, own)
-            sums, shown = tally if shown is None else sums + tally, shown or Shown(own, answers)
-    parts = [(told, sums.tolist())] if world.alone else world.gather([told, sums.tolist()])
-    if any(told for told, _ in parts):
-        return None
-    return Measured(np.sum([part for _, part in parts if part], axis=0), shown)
-
-
-def _answers(
-    outputs: Tensor, batch: TokenBatch[np.ndarray], tensors: TokenBatch[Tensor], signature: Signature
-) -> Answers:
-    """As `answers_of`; the many logits of tokens stay on the device."""
-    if not signature.reads_tokens:
-        return answers_of(outputs.float().cpu().numpy(), batch, signature)
-    loss_BT = cross_entropy(outputs, tensors.targets)
-    return Answers(loss_BT.cpu().numpy(), outputs.argmax(-1).cpu().numpy())
-
-
-def sample_text(net: Network, task: Task, options: SeqTraining, num_tokens: int) -> str:
-    """A text that the model makes up: the same for the same weights and seed; "" if the task has none."""
-    tokenizer = task.signature.tokenizer
-    if num_tokens == 0 or not task.prompt() or tokenizer is None:
-        return ""
-    stepper = TorchSequence(net, sequence_spec(net, task, options))
-    rng = np.random.default_rng(np.random.SeedSequence((SAMPLES, options.run.seed)))
-    prompt = tokenizer.encode(task.prompt())
-    with evaluating(net):
-        made = list(generate(stepper, prompt, num_tokens, Sampling(), rng))
-    return task.prompt() + tokenizer.decode(np.array(made, np.int64))
-
-
-class Shows(NamedTuple):
-    """What an evaluation has to show.
-
-    Attributes:
-        text: what the model wrote.
-        pictures: name -> PNG.
-    """
-
-    text: str
-    pictures: dict[str, bytes]
-
-
-def shown(net: Network, task: Task, options: SeqTraining, measured: Measured) -> Shows:
-    """A sample, or examples of what was answered, and pictures."""
-    text = sample_text(net, task, options, options.eval.sample_tokens)
-    if measured.shown is None:
-        return Shows(text, {})
-    return Shows(text or task.examples(measured.shown), task.pictures(measured.sums, measured.shown))
-
-
-def metric_name(options: SeqTraining, task: Task) -> str:
-    """The metric that chooses the best checkpoint."""
-    return next(iter(task.metrics)) if options.eval.metric == "auto" else options.eval.metric
 
 
 def loss_name(options: SeqTraining, task: Task) -> str:

@@ -38,20 +38,10 @@ from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqTraining
 from rlseq.seq.describe import describe
 from rlseq.seq.dropout import DROPOUT, DropoutStream
+from rlseq.seq.evaluation import evaluate
 from rlseq.seq.flops import peak_flops, training_flops
 from rlseq.seq.losses import elementwise, masked_mean
-from rlseq.seq.model import (
-    Shows,
-    answered,
-    build_network,
-    compiled,
-    loss_name,
-    measure,
-    metric_name,
-    net_input,
-    recordable,
-    shown,
-)
+from rlseq.seq.model import answered, build_network, compiled, loss_name, net_input, recordable
 from rlseq.seq.numbers import SeqNumbers
 from rlseq.seq.tasks.task import Task
 
@@ -202,20 +192,11 @@ class SeqTrainer:
 
     def evaluate(self, should_stop: Callable[[], bool] | None = None) -> Evaluation | None:
         """The task's metrics on the validation split, a sample and pictures; None if told to stop."""
-        o, task = self.options.eval, self.task
         with self.update_step.averaged():
-            measured = measure(self.net, task, o.max_tokens, should_stop, self.world)
-            if measured is None:
-                return None
-            shows = shown(self.net, task, self.options, measured) if self.world.first else Shows("", {})
-        metrics = self.world.from_first(task.metrics_of(measured.sums, shows.text) if self.world.first else None)
-        name = metric_name(self.options, task)
-        lower = task.metrics[name] == "lower"
-        if self.options.optim.schedule == "plateau":
-            self.update_step.see_metric(metrics[name], lower_is_better=lower)
-        curves = {f"eval/{name}": value for name, value in metrics.items()}
-        texts = {"sample": shows.text} if shows.text else {}
-        return Evaluation(metrics[name], curves, lower, texts, shows.pictures)
+            result = evaluate(self.net, self.task, self.options, should_stop, self.world)
+        if result is not None and self.options.optim.schedule == "plateau":
+            self.update_step.see_metric(result.score, lower_is_better=result.lower_is_better)
+        return result
 
     def model(self) -> Arrays:
         """The weights, averaged if the run averages them."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,18 +10,17 @@ import pytest
 import torch
 
 from rlseq.bench import reference, seq_training
+from rlseq.bench.command import Ran
 from rlseq.bench.measure import Timing
 from rlseq.bench.seq_training import (
     FLOAT32,
     REFERENCE,
-    Ran,
     Shape,
     hardware,
     job_for,
     measure_amp,
     measure_commands,
     measure_shape,
-    run_command,
     train_ours,
     with_run,
 )
@@ -112,8 +108,9 @@ def commands(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> list[tuple[tu
     """Commands that take 2 s and score 1.5 on 119 tokens, and a reference of one iteration; gives what was run."""
     ran: list[tuple[tuple[str, ...], int]] = []
 
-    def run(words: tuple[str, ...], data: Path, seed: int) -> Ran:
-        ran.append((words, seed))
+    def run(words: tuple[str, ...], seed: int) -> Ran:
+        assert words[:1] == ("--data",)
+        ran.append((words[2:], seed))
         return Ran(2.0, {"loss": 1.5 + seed, "tokens": 119, "updates": 7})
 
     inner = reference.train
@@ -145,36 +142,3 @@ def test_another_validation_split_is_no_comparison(
     monkeypatch.setattr(seq_training, "run_command", lambda *_: Ran(2.0, summary))
     with pytest.raises(RlseqError, match=r"not the same validation split, in tokens: .*'a plain GPT': 119.*100"):
         measure_commands(ignore, 1, book, {"third": ()})
-
-
-def test_what_a_command_gets_and_gives(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-
-    def run(words: list[str], env: dict[str, str], **how: Any) -> subprocess.CompletedProcess[str]:
-        seen.append((words, env))
-        return subprocess.CompletedProcess(words, 0, json.dumps({"loss": 1.25}), "")
-
-    monkeypatch.setattr(subprocess, "run", run)
-    ran = run_command(("--steps", "5"), book, 3)
-    ((words, env),) = seen
-    assert words == [
-        *(sys.executable, "-m", "rlseq", "train", "seq", "--data", str(book), "--seed", "3", "--steps", "5"),
-        *("--device", "cpu", "--json", "--quiet"),
-    ]
-    assert ran.summary == {"loss": 1.25}
-    for name in ("RLSEQ_RUNS", "RLSEQ_CACHE"):
-        assert not Path(env[name]).exists()  # it was the run's own
-
-
-def test_a_command_that_fails_is_told(book: Path) -> None:
-    with pytest.raises(RlseqError, match=r"rlseq train seq --data .*--net gpu.* failed, exit code 2:\n(.|\n)*gpu"):
-        run_command(("--net", "gpu"), book, 0)
-
-
-@pytest.mark.slow
-def test_a_real_command(book: Path) -> None:
-    words = ["--context", "16", "--batch-size", "4", "--steps", "3", "--size", "tiny", "--threads", "1"]
-    words += ["--set", "seq.validation=0.1"]
-    ran = run_command(words, book, 0)
-    assert (ran.summary["updates"], ran.summary["tokens"]) == (3, len(reference.read_text(book).validation) - 1)
-    assert ran.seconds > ran.summary["training_seconds"] > 0.0

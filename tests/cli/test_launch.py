@@ -136,7 +136,7 @@ def test_each_seed_is_launched_in_turn(cli: Cli, monkeypatch: pytest.MonkeyPatch
         started.append(start)
         return {"run": f"runs/{len(started)}", "loss": float(len(started))}
 
-    monkeypatch.setattr("rlseq.cli.train.run", run)
+    monkeypatch.setattr("rlseq.cli.training.run", run)
     done = cli("train seq --nproc 2 --seeds 3:5 --data a.txt --name b --json")
     assert done.exit_code == 0, done.output
     assert [start.nproc for start in started] == [2, 2]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlseq.cli.output import Output, duration, number, say, score, show_list, show_pairs, size, write_json
+from rlseq.cli.output import Output, duration, number, say, score, show_list, show_pairs, size, told, write_json
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,15 @@ from rlseq.cli.output import Output, duration, number, say, score, show_list, sh
 )
 def test_numbers(value: Any, text: str) -> None:
     assert number(value) == text
+
+
+def test_what_is_nested_stands_in_parentheses() -> None:
+    step = {"step": 1, "loss": 0.12345, "begun_with": {"run": "a", "loaded": ["core.*", "head.*"]}, "frozen": ["x"]}
+    assert told(step) == "step 1, loss 0.12, begun_with (run a, loaded (core.*, head.*)), frozen (x)"
+    deep: Any = 1
+    for _ in range(300):
+        deep = [{"a": deep}]
+    assert len(told(deep)) > 300
 
 
 def test_scores() -> None:

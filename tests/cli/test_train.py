@@ -17,6 +17,7 @@ from rlseq.cli.training import parse_seeds
 from rlseq.errors import Interrupted, NonFiniteLoss, UsageError
 from rlseq.events import Event
 from rlseq.resolve import EVERYDAY
+from rlseq.scores import METRICS
 from tests.cli.conftest import Cli, failed, only_json
 
 Given = list[dict[str, Any]]
@@ -71,6 +72,7 @@ def test_nothing_typed_is_nothing_given(cli: Cli, given: Given) -> None:
     assert arguments.pop("env") == "CartPole-v1"
     assert arguments.pop("recipe") == "auto"
     assert arguments.pop("imports") == ()
+    assert arguments.pop("new_head") is False
     assert set(arguments) == {*EVERYDAY["dqn"], "resume", "init_from"}
     assert all(value is None for value in arguments.values())
 
@@ -89,6 +91,7 @@ def test_everything_typed_is_given(cli: Cli, given: Given) -> None:
             "imports": ["my_envs", "others"],
             "resume": None,
             "init_from": None,
+            "new_head": False,
             "steps": 1000,
             "seed": 3,
             "device": "cpu",
@@ -98,6 +101,8 @@ def test_everything_typed_is_given(cli: Cli, given: Given) -> None:
             "envs": 4,
             "threads": 2,
             "name": "mine",
+            "freeze": None,
+            "lr_multiplier": None,
         }
     ]
     assert type(given[0]["device"]) is str
@@ -108,6 +113,22 @@ def test_no_amp_is_off_and_resume_needs_no_environment(cli: Cli, given: Given) -
     assert cli("train", "dqn", "X-v0", "--from", "runs/a").exit_code == 0
     assert (given[0]["amp"], given[0]["resume"], given[0]["env"]) == ("off", "runs/a", None)
     assert given[1]["init_from"] == "runs/a"
+
+
+def test_what_another_runs_weights_are_to_become(cli: Cli, given: Given) -> None:
+    words = "--from runs/a --new-head --freeze core.layers.0.* --freeze head.bias --lr-multiplier core.*=0.1"
+    more = "--lr-multiplier a=b=2 --lr-multiplier core.*=.5"
+    assert cli("train", "dqn", "X-v0", *words.split(), *more.split()).exit_code == 0
+    (arguments,) = given
+    assert (arguments["init_from"], arguments["new_head"]) == ("runs/a", True)
+    assert arguments["freeze"] == ["core.layers.0.*", "head.bias"]
+    assert list(arguments["lr_multiplier"].items()) == [("a=b", 2.0), ("core.*", 0.5)]  # the last one given stands last
+
+
+@pytest.mark.parametrize("word", ["core.*", "=2", "core.*=", "core.*=fast", ""])
+def test_a_wrong_multiplier(cli: Cli, given: Given, word: str) -> None:
+    failed(cli("train", "seq", f"--lr-multiplier={word}"), 2, f"--lr-multiplier {word!r}: write GLOB=X, for example")
+    assert given == []
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "seq"])
@@ -181,7 +202,7 @@ def test_a_series(cli: Cli, given: Given) -> None:
         "   1  11 ± 12.5  runs/mine-s1\n"
         "   2  12 ± 12.5  runs/mine-s2\n"
         "\n"
-        "11 ± 0.82 over 3 seeds (min 10, max 12)\n"
+        "mean return 11 ± 0.82 over 3 seeds (min 10, max 12)\n"
     )
     assert "Seed 1 (run 2 of 3)" in result.stderr
 
@@ -211,9 +232,10 @@ def test_a_series_that_ends_early(cli: Cli, given: Given, last: int, code: int, 
 
 
 def test_statistics_over_seeds() -> None:
-    one = over_seeds([{"mean_return": 3.0}])
+    (metric,) = METRICS["dqn"]
+    one = over_seeds([{"mean_return": 3.0}], metric)
     assert one == {"mean_return": 3.0, "std_return": 0.0, "min_return": 3.0, "max_return": 3.0}
-    assert over_seeds([{"mean_return": 1.0}, {"mean_return": 4.0}])["std_return"] == 1.5
+    assert over_seeds([{"mean_return": 1.0}, {"mean_return": 4.0}], metric)["std_return"] == 1.5
 
 
 @pytest.mark.parametrize("text", ["gamma", "=3", "dqn..gamma=1"])

@@ -22,6 +22,7 @@ from rlseq.nets.config import NetOptions
 from rlseq.nets.network import NetInput, QNetwork, seeded
 from rlseq.replay.uniform import UniformReplay
 from rlseq.spec import Leaf
+from tests.engine.twin import Twin
 
 LEAF = Leaf(name="obs", shape=(3,))
 PLAIN = Precision(None, False)
@@ -260,3 +261,66 @@ def test_long_bursts_are_gathered_in_chunks() -> None:
     memory.size = 40
     assert learner().burst(memory, np.random.default_rng(0), 300).shape == (300, 3)
     assert seen == [1024, 1024, 352]
+
+
+FROZEN: dict[str, Any] = {"freeze": ["core.layers.0.weight"], "lr_multipliers": {"head.*": 0.25}, "weight_decay": 0.1}
+
+
+@pytest.mark.parametrize("update", ["hard", "soft"])
+@pytest.mark.parametrize("twin", [False, True], ids=["plain", "recorded"])
+def test_frozen_layers_stay_in_both_networks_and_the_rest_learns(update: str, twin: bool) -> None:
+    """Against plain torch, layer by layer; what is frozen gets no gradient, so the closed form is not used."""
+    optim = {**FROZEN, "name": "adamw"}
+    ours = learner(optim=optim, target_update=update, tau=0.25, recorder=Twin() if twin else None)
+    assert not ours.closed_form and ours.update_step.describe() == {
+        "frozen": "core.layers.0.weight: 18 of 38 parameters",
+        "rates": "head.* x 0.25",
+    }
+    net, target = copy.deepcopy(ours.net), copy.deepcopy(ours.target)
+    before = ours.net.core.layers[0].weight.clone()
+    groups: list[dict[str, Any]] = [
+        {"params": [net.head.weight], "weight_decay": 0.1, "lr": 0.0025},
+        {"params": [net.core.layers[0].bias], "weight_decay": 0.0, "lr": 0.01},
+        {"params": [net.head.bias], "weight_decay": 0.0, "lr": 0.0025},
+    ]
+    adam = torch.optim.AdamW(groups)
+    rng, twin_rng, memory = np.random.default_rng(5), np.random.default_rng(5), replay()
+    for k in range(6):
+        ours.burst(memory, rng, 1)
+        batch = memory.sample(twin_rng, 8).map(torch.as_tensor)
+        with torch.no_grad():
+            best_B1 = net(NetInput(batch.next_obs))[0].argmax(1, keepdim=True)
+            value_B = target(NetInput(batch.next_obs))[0].gather(1, best_B1).squeeze(1)
+        q_B = net(NetInput(batch.obs))[0].gather(1, batch.action.unsqueeze(1)).squeeze(1)
+        adam.zero_grad()
+        F.huber_loss(q_B, batch.reward + batch.discount * value_B).backward()
+        adam.step()
+        if update == "soft":
+            for t, p in zip(target.parameters(), net.parameters(), strict=True):
+                t.data.lerp_(p.data, 0.25)
+        elif k == 3:
+            ours.sync_target()
+            target.load_state_dict(net.state_dict())
+    for a, b in ((ours.net, net), (ours.target, target)):
+        for x, y in zip(a.parameters(), b.parameters(), strict=True):
+            torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-6)
+    assert torch.equal(ours.net.core.layers[0].weight, before)
+    assert torch.equal(ours.target.core.layers[0].weight, before)
+
+
+def test_frozen_state_goes_on_bit_for_bit() -> None:
+    a, b = learner(optim=FROZEN), learner(optim=FROZEN)
+    streams = [np.random.default_rng(5) for _ in range(2)]
+    a.burst(replay(), streams[0], 5)
+    arrays, numbers = a.state()
+    b.load_model({name: array.copy() for name, array in a.model().items()}, "test")
+    b.load_state({name: array.copy() for name, array in arrays.items()}, numbers, "test")
+    streams[1].bit_generator.state = streams[0].bit_generator.state
+    for ours, rng in zip((a, b), streams, strict=True):
+        ours.burst(replay(), rng, 5)
+        ours.sync_target()
+    assert torch.equal(a.update_step.flat.weights, b.update_step.flat.weights)
+    assert torch.equal(a._target_flat.weights, b._target_flat.weights)
+    a.update_step.flat.weights[-1] = torch.nan  # also what is frozen is never written as no number
+    with pytest.raises(NonFiniteLoss, match="weights"):
+        a.model()

@@ -34,6 +34,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "closed form": {},
     "autograd": {"engine": {"gradients": "autograd"}},
     "in 3 parts": {"optim": {"accumulate": 3}},
+    "frozen": {"optim": {"freeze": ["core.layers.0.*"], "lr_multipliers": {"head.*": 0.5}}},
     "soft target, mse": {"dqn": {"target_update": "soft", "tau": 0.1, "loss": "mse"}},
 }
 
@@ -96,8 +97,8 @@ def learnt(world: World, variant: str) -> dict[str, Any]:
         "closed_form": learner.closed_form,
         "gradients": np.stack(watch.gradients),
         "norms": norms,
-        "weights": flat.data.numpy().copy(),
-        "target": learner._target_flat.data.numpy().copy(),
+        "weights": flat.weights.numpy().copy(),
+        "target": learner._target_flat.weights.numpy().copy(),
         "agreed": watch.agreed,
     }
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from rlseq.errors import ParityError
-from rlseq.exporter.sequence_parity import check_sequence_parity, compare, compare_greedy, pieces_for
+from rlseq.exporter.sequence_compare import compare
+from rlseq.exporter.sequence_parity import check_sequence_parity, compare_greedy, pieces_for
 from rlseq.nets.stepper import TorchSequence
 from tests.sequences import CORES, WINDOW, small_network, spec_of
 

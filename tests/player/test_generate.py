@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from rlseq.errors import UsageError
-from rlseq.player.generate import generate, read
+from rlseq.player.generate import MAX_SOURCE, asked, generate, read
 from rlseq.player.sampling import GREEDY, Sampling
 from rlseq.sequence import SequenceSpec, Signature
+from tests.countdown import START, Counter
+from tests.kind_graphs import SUMMING
 
 SPEC = SequenceSpec(task="text", model="hand", signature=Signature(vocabulary=7), context=4)
 
@@ -66,8 +68,8 @@ def test_the_generator_decides_and_nothing_else() -> None:
 
 
 def test_reading_gives_the_last_logits_and_the_state() -> None:
-    logits_V, (total,) = read(Sum(), np.array([1, 2, 3, 4, 5]), Sum().initial_state(1))
-    assert logits_V.shape == (7,) and logits_V.argmax() == 15 % 7 and total == [15]
+    logits_BV, (total,) = read(Sum(), np.array([[1, 2, 3, 4, 5]]), Sum().initial_state(1))
+    assert logits_BV.shape == (1, 7) and logits_BV.argmax() == 15 % 7 and total == [15]
 
 
 @pytest.mark.parametrize(
@@ -88,3 +90,46 @@ def test_what_cannot_be_continued_is_refused_at_once(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         generate(Sum(msgspec.structs.replace(SPEC)), prompt, num, sampling, np.random.default_rng(0))
+
+
+# ---------------------------------------------------------------------------------------------------------- questions
+
+
+def answered(kind: str, prompt: list[int], num: int = 20) -> list[int]:
+    return list(generate(Counter(kind), np.array(prompt), num, GREEDY, np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize("kind", ["tokens", "translate"])
+def test_a_question_is_answered_up_to_the_end_with_or_without_its_start_token(kind: str) -> None:
+    assert answered(kind, [1, 1, 1]) == answered(kind, [1, 1, 1, START]) == [3, 2, 1, 0]
+    assert answered(kind, [1] * 7) == [7, 6, 5, 4, 3, 2, 1, 0]  # longer than the context of 6
+    assert answered(kind, [1, 1, 1], num=2) == [3, 2]
+
+
+def test_a_text_without_questions_may_hold_any_token() -> None:
+    assert list(generate(Sum(), np.array([3]), 3, GREEDY, np.random.default_rng(0))) == naive([3], 3)
+
+
+def test_a_source_is_read_whole_and_not_of_any_length() -> None:
+    model = Counter("translate")
+    list(generate(model, np.ones(7, np.int64), 1, GREEDY, np.random.default_rng(0)))
+    assert model.batches == [(1, 7)]
+    with pytest.raises(UsageError, match=f"a question of {MAX_SOURCE + 1} tokens .* give at most {MAX_SOURCE}"):
+        next(generate(model, np.ones(MAX_SOURCE + 1, np.int64), 1, GREEDY, np.random.default_rng(0)))
+
+
+def test_only_a_start_token_is_no_source() -> None:
+    with pytest.raises(UsageError, match="a prompt is at least one token"):
+        answered("translate", [START])
+
+
+def test_a_model_of_series_is_sent_to_predict() -> None:
+    with pytest.raises(UsageError, match=r"\(lorenz\) reads numbers and writes no text: .* rlseq predict"):
+        generate(Sum(SUMMING), np.array([1]), 5, GREEDY, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("kind", ["tokens", "translate"])
+def test_a_question_is_shown_with_its_start_token(kind: str) -> None:
+    signature = Counter(kind).spec.signature
+    assert asked(signature, "12") == asked(signature, "12=") == "12="
+    assert asked(SPEC.signature, "12") == "12"

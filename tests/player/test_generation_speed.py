@@ -11,9 +11,9 @@ import pytest
 
 from rlseq.errors import UsageError
 from rlseq.player import generation_speed
-from rlseq.player.generation_speed import WARM_UP, measure_generation
-from rlseq.player.sequence import OnnxSequence
-from tests import graphs
+from rlseq.player.generation_speed import WARM_UP, WARM_UP_PREDICTIONS, measure_generation, measure_prediction
+from rlseq.player.sequence import OnnxSequence, load_sequence
+from tests import graphs, kind_graphs
 from tests.sequence_graphs import SPEC, WINDOW, save_counting
 
 
@@ -63,6 +63,39 @@ def test_each_timed_token_is_one_step_with_a_full_cache(tmp_path: Path, monkeypa
     assert steps[0] == (SPEC.context, 0)
     assert len(steps) == WARM_UP + 7
     assert set(steps[1:]) == {(1, WINDOW - 1)}
+
+
+def test_an_answer_does_not_end_and_begins_anew_when_it_is_as_long_as_the_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has been answered is remembered without a bound: one long answer would be slower than any real one."""
+    steps: list[tuple[int, int]] = []
+
+    class Spy(OnnxSequence):
+        def step(self, inputs: Any, state: tuple[Any, ...], **more: Any) -> Any:
+            steps.append((inputs.shape[1], 0 if more.get("source") is None else more["source"].shape[1]))
+            return super().step(inputs, state, **more)
+
+    model = load_sequence(kind_graphs.save(tmp_path / "model.onnx", "translating"))
+    model.__class__ = Spy
+    monkeypatch.setattr(generation_speed, "load_sequence", lambda path: model)
+    found = measure_generation(tmp_path, tokens=20)
+    assert found.tokens == 20 and 0.001 < found.p50_ms <= found.p99_ms
+    context = model.spec.context
+    assert steps[: context + 1] == [(1, context), *[(1, 0)] * (context - 1), (1, context)]
+    assert len(steps) == 10 * context and 10 * (context - 1) == WARM_UP + 20
+
+
+def test_a_prediction_is_timed() -> None:
+    made: list[int] = []
+    found = measure_prediction(lambda: made.append(1), calls=30)
+    assert found.calls == 30 and len(made) == WARM_UP_PREDICTIONS + 30
+    assert 0.0 <= found.p50_ms <= found.p99_ms < 1e4 and found.per_second > 1.0
+
+
+def test_a_model_of_series_writes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="writes no text: let it answer by rlseq predict"):
+        measure_generation(kind_graphs.save(tmp_path / "series.onnx", "summing"))
 
 
 def test_a_policy_is_refused(tmp_path: Path) -> None:

@@ -1,99 +1,156 @@
-"""Losses by hand, and what is refused as a loss."""
+"""Losses by hand, against torch where it has them, and which suit what."""
 
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
+from rlseq.config import Layer, resolve
 from rlseq.errors import UsageError
-from rlseq.seq.losses import LOSSES, elementwise, masked_mean
+from rlseq.seq.config import SeqOptions
+from rlseq.seq.losses import LOSSES, elementwise, focal, masked_mean, suitable
+from rlseq.sequence import Signature
 
 LOGITS_BTV = torch.tensor([[[0.0, math.log(3)], [0.0, 0.0]], [[math.log(7), 0.0], [0.0, 0.0]]])
 TARGETS_BT = torch.tensor([[1, 0], [1, 1]])
-
-OWN = """
-import torch
-import torch.nn.functional as F
-
-def good(logits, targets):
-    log_p = logits.log_softmax(-1)
-    return -log_p.gather(-1, targets[..., None])[..., 0]
-
-def noisy(logits, targets):
-    return good(F.dropout(logits, 0.5), targets)
-
-def in_place(logits, targets):
-    return good(logits.mul_(2), targets)
-
-def with_default(logits, targets, power=2.0):
-    return good(logits, targets) ** power
-
-class Weighted:
-    def __call__(self, logits, targets):
-        weight = torch.arange(11.0)
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), weight, reduction="none").view(targets.shape)
-
-weighted = Weighted()
-not_a_function = 3
-
-def one(logits): return logits
-def three(logits, targets, mask): return good(logits, targets)
-def keywords(*, logits, targets): return good(logits, targets)
-def mean(logits, targets): return good(logits, targets).mean()
-def flat(logits, targets): return good(logits, targets).flatten()
-def per_logit(logits, targets): return logits
-def a_list(logits, targets): return good(logits, targets).tolist()
-def numbers(logits, targets): return (logits.argmax(-1) != targets).long()
-def errors(logits, targets): return (logits.argmax(-1) != targets).float()
-def detached(logits, targets): return good(logits.detach(), targets)
-def other_leaf(logits, targets): return torch.ones(2, 3, requires_grad=True) * 1
-def constant(logits, targets): return logits.sum(-1) * 0
-def not_finite(logits, targets): return good(logits, targets) / 0
-def no_gradient_value(logits, targets): return (logits - logits.detach()).abs().sqrt().sum(-1)
-def raises(logits, targets): return F.cross_entropy(logits, targets, reduction="none")
-"""
+TOKENS = Signature(vocabulary=2, start=0, end=1)
+CLASSES = Signature(kind="classify", features=("a",), shift=(0.0,), scale=(1.0,), classes=("x", "y"))
+VALUES = Signature(
+    kind="forecast", features=("a", "b"), shift=(5.0, 7.0), scale=(10.0, 2.0), target=1, horizon=2, quantiles=()
+)
+QUANTILES = Signature(kind="forecast", features=("b",), shift=(7.0,), scale=(2.0,), horizon=2, quantiles=(0.1, 0.5))
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a module `own_losses` that only this test knows."""
-    (tmp_path / "own_losses.py").write_text(OWN)
-    (tmp_path / "broken_losses.py").write_text("import sys\nsys.exit('stopped')\n")
-    (tmp_path / "needy_losses.py").write_text("import nowhere_to_be_found\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    for name in ("own_losses", "broken_losses", "needy_losses"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    return tmp_path
+def options(**values: Any) -> SeqOptions:
+    return resolve(SeqOptions, Layer("test", values))
+
+
+def loss(name: str, outputs: Tensor, targets: Tensor, signature: Signature = TOKENS, **values: Any) -> Tensor:
+    return elementwise(name, options(**values), signature)(outputs, targets)
 
 
 def test_cross_entropy_by_hand() -> None:
-    loss_BT = elementwise("cross_entropy", 0.0)(LOGITS_BTV, TARGETS_BT)
-    wanted = [[math.log(4 / 3), math.log(2)], [math.log(8), math.log(2)]]
-    torch.testing.assert_close(loss_BT, torch.tensor(wanted))
+    wanted = torch.tensor([[math.log(4 / 3), math.log(2)], [math.log(8), math.log(2)]])
+    torch.testing.assert_close(loss("cross_entropy", LOGITS_BTV, TARGETS_BT), wanted)
+    classes = loss("cross_entropy", LOGITS_BTV[:, 0], TARGETS_BT[:, 0], CLASSES)
+    torch.testing.assert_close(classes, wanted[:, 0])
 
 
 def test_label_smoothing_by_hand() -> None:
-    loss_BT = elementwise("cross_entropy", 0.2)(LOGITS_BTV, TARGETS_BT)
     # 0.9 on the right one of two tokens, 0.1 on the other
     wanted = [
         [0.9 * math.log(4 / 3) + 0.1 * math.log(4), math.log(2)],
         [0.9 * math.log(8) + 0.1 * math.log(8 / 7), math.log(2)],
     ]
-    torch.testing.assert_close(loss_BT, torch.tensor(wanted))
+    found = loss("cross_entropy", LOGITS_BTV, TARGETS_BT, label_smoothing=0.2)
+    torch.testing.assert_close(found, torch.tensor(wanted))
 
 
-def test_every_loss_of_the_table_is_by_token_and_has_a_gradient() -> None:
-    logits_BTV = torch.randn(3, 4, 6, requires_grad=True)
-    for name in LOSSES:
-        loss_BT = elementwise(name, 0.0)(logits_BTV, torch.zeros(3, 4, dtype=torch.long))
-        assert loss_BT.shape == (3, 4)
-        (gradient,) = torch.autograd.grad(loss_BT[1, 2], logits_BTV)
-        assert gradient[1, 2].any() and gradient.count_nonzero() == gradient[1, 2].count_nonzero()
+def test_focal_by_hand() -> None:
+    """The right ones have probabilities 3/4, 1/2, 1/8 and 1/2."""
+    wanted = [
+        [(1 / 4) ** 2 * math.log(4 / 3), (1 / 2) ** 2 * math.log(2)],
+        [(7 / 8) ** 2 * math.log(8), (1 / 2) ** 2 * math.log(2)],
+    ]
+    torch.testing.assert_close(loss("focal", LOGITS_BTV, TARGETS_BT), torch.tensor(wanted))
+    found = loss("focal", LOGITS_BTV[:, 0], TARGETS_BT[:, 0], CLASSES, focal_gamma=0.5)
+    wanted_B = [(1 / 4) ** 0.5 * math.log(4 / 3), (7 / 8) ** 0.5 * math.log(8)]
+    torch.testing.assert_close(found, torch.tensor(wanted_B))
+    plain = loss("cross_entropy", LOGITS_BTV, TARGETS_BT)
+    torch.testing.assert_close(loss("focal", LOGITS_BTV, TARGETS_BT, focal_gamma=0), plain)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.3, 1.0, 2.0])
+def test_focal_of_what_is_certain_has_a_finite_gradient(gamma: float) -> None:
+    logits = torch.tensor([[200.0, 0.0], [0.0, 200.0], [20.0, 0.0], [0.0, 0.1]], requires_grad=True)
+    made = focal(logits, torch.tensor([0, 0, 0, 0]), gamma)
+    made.sum().backward()
+    assert made.isfinite().all() and logits.grad is not None and logits.grad.isfinite().all()
+    assert made[1].item() == pytest.approx(200.0) and made[0].item() == 0.0
+    exact = logits.detach().double().requires_grad_()
+    focal(exact, torch.tensor([0, 0, 0, 0]), gamma).sum().backward()
+    torch.testing.assert_close(logits.grad.double(), exact.grad, rtol=1e-4, atol=1e-7)
+    assert torch.autograd.gradcheck(
+        lambda x: focal(x, torch.tensor([0, 1]), gamma), exact.detach()[2:].requires_grad_()
+    )
+
+
+def test_values_are_measured_in_the_scale_of_their_target_by_hand() -> None:
+    """Errors of 1 and -4 are half and two standard deviations of the second column, whose scale is 2."""
+    forecasts, targets = torch.tensor([[[8.0, 2.0]]]), torch.tensor([[[7.0, 6.0]]])
+    assert loss("mse", forecasts, targets, VALUES).tolist() == [[(0.25 + 4.0) / 2]]
+    # Half the square up to delta, then linear
+    assert loss("huber", forecasts, targets, VALUES).tolist() == [[(0.125 + 1.0 * (2 - 0.5)) / 2]]
+    assert loss("huber", forecasts, targets, VALUES, huber_delta=0.25).tolist() == [
+        [(0.25 * (0.5 - 0.125) + 0.25 * (2 - 0.125)) / 2]
+    ]
+
+
+def test_quantiles_by_hand() -> None:
+    """Targets 1 above and 2 below the forecasts, in units of their scale: q times, and 1 - q times as much."""
+    forecasts = torch.tensor([[[[7.0, 7.0], [10.0, 8.0]]]])  # [B, P, H, Q]
+    targets = torch.tensor([[[9.0, 6.0]]])
+    first = (0.1 * 1 + 0.5 * 1) / 2
+    second = (0.9 * 2 + 0.5 * 1) / 2
+    found = loss("quantile", forecasts, targets, QUANTILES)
+    torch.testing.assert_close(found, torch.tensor([[(first + second) / 2]]))
+
+
+def test_the_quantile_loss_is_least_at_the_quantiles() -> None:
+    sample = torch.randn(4001, generator=torch.Generator().manual_seed(0)) * 2
+    grid = torch.linspace(-4, 4, 161)
+    forecasts, targets = grid[:, None, None, None].expand(-1, len(sample), 1, 1), sample[None, :, None]
+    for q in (0.1, 0.5):
+        one = Signature(**{**_fields(QUANTILES), "quantiles": (q,), "horizon": 1})
+        costs = loss("quantile", forecasts, targets.expand(len(grid), -1, 1), one).mean(1)
+        assert grid[costs.argmin()].item() == pytest.approx(sample.quantile(q).item(), abs=0.06)
+
+
+def _fields(signature: Signature) -> dict[str, Any]:
+    return {name: getattr(signature, name) for name in signature.__struct_fields__}
+
+
+def test_losses_that_torch_has_are_torchs() -> None:
+    generator = torch.Generator().manual_seed(1)
+    logits, targets = torch.randn(3, 4, 6, generator=generator), torch.randint(0, 6, (3, 4), generator=generator)
+    whole = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), label_smoothing=0.1)
+    torch.testing.assert_close(loss("cross_entropy", logits, targets, label_smoothing=0.1).mean(), whole)
+    made, true = torch.randn(3, 4, 2, generator=generator), torch.randn(3, 4, 2, generator=generator)
+    torch.testing.assert_close(loss("mse", made, true, VALUES).mean() * 4, F.mse_loss(made, true))
+    huber = F.huber_loss(made / 2, true / 2, delta=0.3)
+    torch.testing.assert_close(loss("huber", made, true, VALUES, huber_delta=0.3).mean(), huber)
+    middle = Signature(**{**_fields(QUANTILES), "quantiles": (0.5,)})
+    half = loss("quantile", made.unsqueeze(-1), true, middle).mean()
+    torch.testing.assert_close(half * 4, F.l1_loss(made, true))
+
+
+@pytest.mark.parametrize(
+    ("signature", "shape", "targets"),
+    [
+        (TOKENS, (3, 4, 6), torch.zeros(3, 4, dtype=torch.long)),
+        (CLASSES, (3, 6), torch.zeros(3, dtype=torch.long)),
+        (VALUES, (3, 4, 2), torch.zeros(3, 4, 2)),
+        (QUANTILES, (3, 4, 2, 2), torch.zeros(3, 4, 2)),
+    ],
+    ids=["tokens", "classes", "values", "quantiles"],
+)
+def test_every_loss_is_of_each_element_and_has_a_gradient(
+    signature: Signature, shape: tuple[int, ...], targets: Tensor
+) -> None:
+    outputs = torch.randn(shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    for name in suitable(signature):
+        if (name == "quantile") != bool(signature.quantiles) and signature.kind == "forecast":
+            continue
+        each = loss(name, outputs, targets, signature)
+        assert each.shape == shape[: 1 if signature is CLASSES else 2]
+        place = (1,) if each.ndim == 1 else (1, 2)
+        (gradient,) = torch.autograd.grad(each[place], outputs)
+        assert gradient[place].any() and gradient.count_nonzero() == gradient[place].count_nonzero()
 
 
 def test_the_mean_is_of_the_tokens_that_count() -> None:
@@ -108,81 +165,46 @@ def test_the_mean_is_of_the_tokens_that_count() -> None:
 
 def test_where_nothing_counts_the_mean_is_nought_without_gradient() -> None:
     logits_BTV = torch.randn(1, 2, 3, requires_grad=True)
-    loss_BT = elementwise("cross_entropy", 0.0)(logits_BTV, torch.zeros(1, 2, dtype=torch.long))
+    loss_BT = elementwise("cross_entropy", SeqOptions(), TOKENS)(logits_BTV, torch.zeros(1, 2, dtype=torch.long))
     mean = masked_mean(loss_BT, torch.zeros(1, 2, dtype=torch.bool))
     mean.backward()
     assert mean.item() == 0.0
     assert logits_BTV.grad is not None and not logits_BTV.grad.any()
 
 
-@pytest.mark.parametrize("function", ["good", "in_place"])
-def test_a_function_of_one_s_own(here: Path, function: str) -> None:
-    loss = elementwise(f"own_losses:{function}", 0.0)
-    factor = 2 if function == "in_place" else 1
-    wanted = elementwise("cross_entropy", 0.0)(LOGITS_BTV * factor, TARGETS_BT)
-    torch.testing.assert_close(loss(LOGITS_BTV.clone(), TARGETS_BT), wanted)
-
-
-def test_a_class_s_instance_and_a_parameter_with_a_default_will_do(here: Path) -> None:
-    elementwise("own_losses:with_default", 0.0)
-    elementwise("own_losses:weighted", 0.0, vocabulary=11)
-    with pytest.raises(UsageError, match="own_losses:weighted raised RuntimeError"):
-        elementwise("own_losses:weighted", 0.0, vocabulary=7)
-
-
-def test_the_trial_leaves_the_random_stream(here: Path) -> None:
-    torch.manual_seed(3)
-    before = torch.get_rng_state()
-    elementwise("own_losses:noisy", 0.0)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-TAKES = r"a loss takes \(logits \[B, T, V\], targets \[B, T\]\) and gives the loss of each token"
+def test_what_suits_what() -> None:
+    assert suitable(TOKENS) == suitable(CLASSES) == ["cross_entropy", "focal"]
+    assert suitable(VALUES) == ["mse", "huber", "quantile"]
+    assert {*suitable(TOKENS), *suitable(VALUES)} == set(LOSSES)
+    assert torch.equal(loss("auto", LOGITS_BTV, TARGETS_BT), loss("cross_entropy", LOGITS_BTV, TARGETS_BT))
+    assert loss("auto", torch.ones(1, 1, 2), torch.zeros(1, 1, 2), VALUES).tolist() == [[0.25]]
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "signature", "message"),
     [
-        ("crossentropy", r"seq.loss = 'crossentropy' is not known: .*Did you mean cross_entropy\?"),
-        ("", r"seq.loss = '' is not known: it must be cross_entropy, or package.module:function"),
-        (":", r"seq.loss = ':': write package.module:function"),
-        ("own_losses:", r"write package.module:function"),
-        ("own_losses:a.b", r"write package.module:function"),
-        ("own losses:good", r"write package.module:function"),
-        (".own_losses:good", r"write package.module:function"),
-        ("no_such:good", r"there is no module no_such in /"),
-        ("own_losses.sub:good", r"there is no module own_losses.sub in /"),
-        ("needy_losses:good", r"it needs nowhere_to_be_found, which is not installed"),
-        ("broken_losses:good", r"importing broken_losses raised SystemExit: stopped"),
-        ("own_losses:god", r"own_losses has nothing called god. Did you mean good"),
-        ("own_losses:not_a_function", r"is of type int: it must be a function"),
-        ("own_losses:one", r"own_losses:one\(logits\): too many positional arguments; " + TAKES),
-        ("own_losses:three", r"own_losses:three\(logits, targets, mask\): missing a required argument: 'mask'"),
-        ("own_losses:keywords", r"own_losses:keywords\(\*, logits, targets\): too many positional arguments"),
-        ("own_losses:mean", r"gave shape \[\] for targets \[2, 3\] \(do not take the mean yourself.*" + TAKES),
-        ("own_losses:flat", r"gave shape \[6\] for targets \[2, 3\]; " + TAKES),
-        ("own_losses:per_logit", r"gave shape \[2, 3, 5\] for targets \[2, 3\]"),
-        ("own_losses:a_list", r"gave list; " + TAKES),
-        ("own_losses:numbers", r"gave a tensor of torch.int64"),
-        ("own_losses:errors", r"has no gradient by the logits, so nothing can be learnt from it"),
-        ("own_losses:detached", r"has no gradient by the logits"),
-        ("own_losses:other_leaf", r"has no gradient by the logits"),
-        ("own_losses:constant", r"has no gradient by the logits"),
-        ("own_losses:not_finite", r"own_losses:not_finite, or its gradient, is not finite"),
-        ("own_losses:no_gradient_value", r"is not finite"),
         (
-            "own_losses:raises",
-            r"raised \w+: .*in a trial call with logits \[2, 3, 5\] and targets \[2, 3\]\); " + TAKES,
+            "mse",
+            TOKENS,
+            r"seq.loss = mse does not suit a task whose answers are tokens: it must be cross_entropy, focal,",
         ),
-        ("torch.nn:CrossEntropyLoss", r"torch.nn:CrossEntropyLoss (gave|raised)"),
+        ("quantile", CLASSES, r"answers are classes: it must be cross_entropy, focal, or package.module:function"),
+        (
+            "focal",
+            VALUES,
+            r"seq.loss = focal does not suit a task whose answers are values: it must be mse, huber, quant",
+        ),
+        ("huba", VALUES, r"seq.loss = 'huba' is not known: it must be mse, huber, quantile.*Did you mean huber"),
+        ("crossentropy", TOKENS, r"seq.loss = 'crossentropy' is not known: .*Did you mean cross_entropy\?"),
+        ("", TOKENS, r"seq.loss = '' is not known: it must be cross_entropy, focal, or package.module:function"),
     ],
 )
-def test_what_is_no_loss_is_refused(here: Path, name: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message) as caught:
-        elementwise(name, 0.0)
-    assert name in str(caught.value)
+def test_what_does_not_suit_is_refused(name: str, signature: Signature, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        elementwise(name, options(), signature)
 
 
-def test_smoothing_does_not_reach_a_function_of_one_s_own(here: Path) -> None:
-    with pytest.raises(UsageError, match=r"seq.label_smoothing = 0.1 is for cross_entropy; the loss own_losses:good"):
-        elementwise("own_losses:good", 0.1)
+@pytest.mark.parametrize(("name", "signature"), [("focal", TOKENS), ("mse", VALUES), ("own_losses:good", TOKENS)])
+def test_smoothing_is_of_cross_entropy_alone(name: str, signature: Signature) -> None:
+    with pytest.raises(UsageError, match=rf"seq.label_smoothing = 0.1 is for cross_entropy; the loss {name} would not"):
+        elementwise(name, options(label_smoothing=0.1), signature)

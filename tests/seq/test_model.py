@@ -11,7 +11,8 @@ from rlseq.config import Layer, resolve
 from rlseq.engine.distributed import World
 from rlseq.ranks import Place
 from rlseq.seq.config import SeqTraining
-from rlseq.seq.model import build_network, measure
+from rlseq.seq.evaluation import measure
+from rlseq.seq.model import build_network
 from rlseq.seq.tasks.table import TASKS
 from tests.training import SMALL_SEQ, merged, write_text
 

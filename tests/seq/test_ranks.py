@@ -6,7 +6,7 @@ Shapes: B sequences, T tokens.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ UPDATES = 100
 ROWS = 5  # of two ranks one has two sequences, the other three
 CLIP = 0.1
 PARTS = (1, 3)
+FROZEN: dict[str, Any] = {"freeze": ["embedding.*", "core.*.qkv.*"], "lr_multipliers": {"core.*": 0.5}}
+VARIANTS = (*map(str, PARTS), "frozen")
 TIGHT = 1e-9  # the requirement is 1e-6
 
 
@@ -58,11 +60,17 @@ class Watch:
         self.agreed += len(set(digests)) == 1
 
 
-def trained(world: World, text: str, accumulate: int, parts: list[int] | None = None) -> dict[str, Any]:
+def trained(
+    world: World,
+    text: str,
+    accumulate: int,
+    parts: list[int] | None = None,
+    optim: Mapping[str, Any] = {},
+) -> dict[str, Any]:
     """What became of a training; `parts` is given the number of parts of every update of this process."""
     values = {
         "seq": {"data": text, "batch_size": ROWS},
-        "optim": {"name": "adamw", "weight_decay": 0.1, "clip_norm": CLIP, "accumulate": accumulate},
+        "optim": {"name": "adamw", "weight_decay": 0.1, "clip_norm": CLIP, "accumulate": accumulate, **optim},
         "run": {"steps": UPDATES},
     }
     options = resolve(SeqTraining, Layer("test", merged(SMALL_SEQ, values)))
@@ -75,7 +83,7 @@ def trained(world: World, text: str, accumulate: int, parts: list[int] | None = 
     points = trainer.curves().points
     return {
         "gradients": np.stack(watch.gradients),
-        "weights": trainer.update_step.flat.data.numpy().copy(),
+        "weights": trainer.update_step.flat.weights.numpy().copy(),
         "agreed": watch.agreed,
         "loss": points["train/loss"],
         "norm": points["train/grad_norm"],
@@ -92,8 +100,9 @@ def train_all(text: str) -> dict[str, Any]:
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
     with joined() as world:
-        found = {accumulate: trained(world, text, accumulate) for accumulate in PARTS}
-    return {f"{accumulate}.{name}": value for accumulate, one in found.items() for name, value in one.items()}
+        found = {str(accumulate): trained(world, text, accumulate) for accumulate in PARTS}
+        found["frozen"] = trained(world, text, 1, optim=FROZEN)
+    return {f"{variant}.{name}": value for variant, one in found.items() for name, value in one.items()}
 
 
 def count_exchanges(text: str) -> dict[str, Any]:
@@ -148,26 +157,26 @@ def apart(found: np.ndarray, expected: np.ndarray) -> float:
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
-@pytest.mark.parametrize("accumulate", PARTS)
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_two_processes_give_the_gradients_and_weights_of_one(
-    accumulate: int, one: dict[str, Any], two: list[dict[str, Any]]
+    variant: str, one: dict[str, Any], two: list[dict[str, Any]]
 ) -> None:
     """T15: sequences of unequal lengths, three rows here and two there, and a norm that is cut."""
-    assert one[f"{accumulate}.norm"] > CLIP
-    norms = np.linalg.norm(one[f"{accumulate}.gradients"], axis=1)
+    assert one[f"{variant}.norm"] > CLIP
+    norms = np.linalg.norm(one[f"{variant}.gradients"], axis=1)
     assert np.count_nonzero(norms > 0.999 * CLIP) > 0.9 * UPDATES, "clipping must be active"
     for found in two:
         for k in range(UPDATES):
-            assert apart(found[f"{accumulate}.gradients"][k], one[f"{accumulate}.gradients"][k]) < TIGHT, k
-        assert apart(found[f"{accumulate}.weights"], one[f"{accumulate}.weights"]) < TIGHT
+            assert apart(found[f"{variant}.gradients"][k], one[f"{variant}.gradients"][k]) < TIGHT, k
+        assert apart(found[f"{variant}.weights"], one[f"{variant}.weights"]) < TIGHT
         for name in ("loss", "norm"):
-            assert float(found[f"{accumulate}.{name}"]) == pytest.approx(one[f"{accumulate}.{name}"], rel=TIGHT)
+            assert float(found[f"{variant}.{name}"]) == pytest.approx(one[f"{variant}.{name}"], rel=TIGHT)
 
 
-@pytest.mark.parametrize("accumulate", PARTS)
-def test_all_ranks_hold_the_same_parameters_after_every_update(accumulate: int, two: list[dict[str, Any]]) -> None:
-    assert [int(found[f"{accumulate}.agreed"]) for found in two] == [UPDATES, UPDATES]
-    np.testing.assert_array_equal(two[0][f"{accumulate}.weights"], two[1][f"{accumulate}.weights"], strict=True)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_all_ranks_hold_the_same_parameters_after_every_update(variant: str, two: list[dict[str, Any]]) -> None:
+    assert [int(found[f"{variant}.agreed"]) for found in two] == [UPDATES, UPDATES]
+    np.testing.assert_array_equal(two[0][f"{variant}.weights"], two[1][f"{variant}.weights"], strict=True)
 
 
 def test_parts_before_the_last_exchange_no_gradients(text: str, tmp_path: Path) -> None:

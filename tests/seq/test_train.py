@@ -249,7 +249,7 @@ def test_the_best_weights_are_those_of_the_chosen_metric(text: Path) -> None:
     [
         ({"eval": {"metric": "los"}}, r"eval\.metric = los: the task text measures loss, .*Did you mean loss"),
         ({"eval": {"metric": "word_share", "sample_tokens": 0}}, "measured on a sample"),
-        ({"seq": {"loss": "focal"}}, "focal"),
+        ({"seq": {"loss": "huber"}}, "seq.loss"),
         ({"seq": {"task": "copi"}}, "seq.task"),
         ({"net": {"width": 15}}, "15"),
         ({"net": {"window": 13}}, r"net\.window = 13 is more than the 12 places"),

@@ -61,9 +61,9 @@ def read_labelled(data: str, label: str, group: str | None) -> Labelled:
     names = read_header(data)
     check_column(label, names, data, "--label")
     if group is not None:
-        check_column(group, names, data, "seq.group")
+        check_column(group, names, data, "--group")
         if group == label:
-            raise UsageError(f"--label and seq.group are both {label!r}: a label that each series has of its own.")
+            raise UsageError(f"--label and --group are both {label!r}: a label that each series has of its own.")
     table = read_table(data, texts=(label,) if group is None else (label, group))
     check_numbers(table, label if group is None else f"{label}, {group}")
     of_series = table.texts[label] if group is None else labels_of(table, label, group)

@@ -32,11 +32,11 @@ def scaling(values: np.ndarray, features: Sequence[str]) -> Scaling:
         values: `[N, F]` float32 of the training part alone.
         features: names.
     """
+    # In double: the squares of what float32 holds fit, and the deviation of equal numbers is exactly 0.
     exact = values.astype(np.float64)
-    constant = values.min(0) == values.max(0)  # a computed deviation may be 1e-17 there
-    # Of values up to 3e38 the squares still fit a double.
     shift, deviation = exact.mean(0), exact.std(0)
-    scale = np.where(constant | (deviation == 0), 1.0, deviation)
+    constant = deviation == 0
+    scale = np.where(constant, 1.0, deviation)
     notes = []
     for name, still, mean, spread in zip(features, constant, shift, scale, strict=True):
         if still:

@@ -21,6 +21,7 @@ from rlseq.seq.config import SeqOptions
 from rlseq.seq.series.generated import digest, lorenz, mackey_glass
 from rlseq.seq.series.scaling import scaling
 from rlseq.seq.series.table import check_column, listed, read_header, read_table
+from rlseq.seq.tasks.generated import refuse
 from rlseq.seq.tasks.pictures import Forecast, forecast_picture, without_pictures
 from rlseq.seq.tasks.task import ALL, Answers, Direction, Shown
 from rlseq.sequence import Signature
@@ -255,6 +256,7 @@ def read_forecast(options: SeqOptions) -> ForecastTask:
     Raises:
         UsageError: unfit data.
     """
+    refuse(options, "label", "group", "length", "min_length", "symbols", "pairs")
     if options.data is None:
         raise UsageError("the task forecast learns from a CSV file: give --data FILE --target COLUMN --horizon N")
     names = read_header(options.data)
@@ -279,6 +281,7 @@ def make_lorenz(options: SeqOptions) -> ForecastTask:
 
 
 def _computed(options: SeqOptions, values: np.ndarray, features: tuple[str, ...], name: str) -> ForecastTask:
+    refuse(options, "data", "label", "group", "length", "min_length", "symbols", "pairs")
     target = options.target or features[0]
     check_column(target, features, f"the series {name}", "--target")
     return ForecastTask(options, Multivariate(values, features, digest(values), f"{len(values)} rows"), target, name)

@@ -258,6 +258,12 @@ class GeneratedTask:
         return notes
 
 
+def question_in(examples: str) -> str:
+    """The first question of a task's examples; "" where questions have no end."""
+    question, start, _ = examples.partition("\n")[0].partition(START)
+    return question if start else ""
+
+
 def _lengths(problem: Problem, options: SeqOptions) -> tuple[int, int]:
     """The shortest and the longest length that is trained on.
 

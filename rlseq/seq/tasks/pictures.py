@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -39,8 +40,9 @@ class Forecast(NamedTuple):
 
 def without_pictures() -> list[str]:
     """A note, if pictures cannot be drawn here."""
-    if importlib.util.find_spec("matplotlib") is not None:
-        return []
+    with contextlib.suppress(ModuleNotFoundError):  # what keeps a package out may say so
+        if importlib.util.find_spec("matplotlib") is not None:
+            return []
     return [f"evaluations are not drawn, because matplotlib is not installed: {install_command('plots')}"]
 
 

@@ -33,13 +33,22 @@ def test_rows_of_a_group_are_a_series_in_the_files_order(tmp_path: Path) -> None
     assert "2 series of 2 to 3 values, 2 features" in data.description
 
 
+def test_many_rows_keep_their_order(tmp_path: Path) -> None:
+    """Sorting that is not stable would mix them."""
+    rows = "".join(f"g{step * 7 % 3},{step},{'ab'[step * 7 % 3 > 0]}\n" for step in range(3000))
+    data = read(tmp_path, "id,x,kind\n" + rows, group="id")
+    assert data.series.lengths.tolist() == [1000] * 3
+    for part in np.split(data.series.values[:, 0], 3):
+        assert (np.diff(part) == 3).all()
+
+
 @pytest.mark.parametrize(
     ("text", "label", "group", "words"),
     [
         ("id,x,kind\np,1,a\nq,2,b\np,3,b\n", "kind", "id", "line 4: the series 'p' (id) has the kind 'b' here and 'a'"),
         ("id,x,kind\np,1,a\n", "kinds", None, "--label 'kinds': .* Did you mean kind?"),
-        ("id,x,kind\np,1,a\n", "kind", "ids", "seq.group 'ids': .* Did you mean id?"),
-        ("id,x,kind\np,1,a\n", "kind", "kind", "--label and seq.group are both 'kind'"),
+        ("id,x,kind\np,1,a\n", "kind", "ids", "--group 'ids': .* Did you mean id?"),
+        ("id,x,kind\np,1,a\n", "kind", "kind", "--label and --group are both 'kind'"),
         ("kind\na\n", "kind", None, "has no columns of numbers beside kind"),
         ("id,kind\np,a\n", "kind", "id", "has no columns of numbers beside kind, id"),
     ],

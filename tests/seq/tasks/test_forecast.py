@@ -208,3 +208,10 @@ def test_examples_and_pictures() -> None:
         shown = Shown(batch, Answers(values=values))
         assert task.examples(shown) == "14 -> 14.25\n15 -> 15.25" and task.prompt() == ""
         assert task.pictures(np.zeros(7), shown)["forecasts"].startswith(b"\x89PNG")
+
+
+def test_options_of_other_tasks_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"seq.data = a.csv means nothing for seq.task = lorenz"):
+        make_lorenz(SeqOptions(task="lorenz", data="a.csv"))
+    with pytest.raises(UsageError, match=r"seq.group = id means nothing for seq.task = forecast"):
+        read_forecast(options(data="a.csv", target="x", group="id"))

@@ -1,0 +1,291 @@
+"""What a sequence model says of new data: a CSV file, or a text of questions, in; a CSV file out.
+
+A model in one .onnx file needs no torch for it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from rlseq.errors import UsageError, check_name, did_you_mean
+from rlseq.files import write_bytes
+from rlseq.locate import Located
+from rlseq.player.generate import Stepper
+from rlseq.questions import answered
+from rlseq.seq.answers import at_last, in_quantiles, rows_at_once
+from rlseq.seq.series.labelled import VALUE, check_numbers, groups_of, in_series, labels_of
+from rlseq.seq.series.ragged import Ragged, bucket_of, padded_lengths
+from rlseq.seq.series.table import Table, check_column, listed, read_header, read_table
+from rlseq.sequence import Signature
+
+SHAPES = 4  # padded lengths of one file
+MEDIAN = 0.5
+
+
+class Model(Stepper, Protocol):
+    """A sequence model that also reads whole sequences."""
+
+    def whole(
+        self, inputs: np.ndarray, given: np.ndarray | None = None, source: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Outputs `[B, P, N]` float32; the arguments are those of `rlseq.seq.batch.TokenBatch`."""
+
+
+class Asked(NamedTuple):
+    """What is to be predicted; see `rlseq.pipeline.predict`."""
+
+    data: str
+    out: Path
+    label: str | None = None
+    group: str | None = None
+    every: int | None = None
+
+
+class Predicted(NamedTuple):
+    """What was predicted.
+
+    Attributes:
+        header: names of the columns.
+        rows: of the file that is written.
+        about: what else there is to say, by name.
+    """
+
+    header: list[str]
+    rows: list[list[str]]
+    about: dict[str, Any]
+
+
+def predict_into(found: Located, asked: Asked, checkpoint: str | None) -> dict[str, Any]:
+    """Predict, and write it down; see `rlseq.pipeline.predict`."""
+    check_out(asked, found)
+    model = opened(found, checkpoint)
+    signature = model.spec.signature
+    if signature.kind == "classify":
+        done = classified(model, asked)
+    elif signature.kind == "forecast":
+        done = forecast(model, asked)
+    else:
+        refuse("answers questions", label=asked.label, group=asked.group, every=asked.every)
+        done = Predicted(["question", "answer"], list(map(list, answered(model, asked.data))), {})
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(done.header)
+    writer.writerows(done.rows)
+    write_bytes(asked.out, file.getvalue().encode())
+    return {
+        "kind": signature.kind,
+        "predictions": len(done.rows),
+        **done.about,
+        "data": asked.data,
+        "out": str(asked.out),
+        "path": str(found.path),
+    }
+
+
+def refuse(does: str, **flags: Any) -> None:
+    """Refuse flags that mean nothing for a model.
+
+    Raises:
+        UsageError: one is given.
+    """
+    for flag, value in flags.items():
+        if value is not None:
+            raise UsageError(f"--{flag} {value} means nothing for this model, which {does}: leave it out.")
+
+
+def check_out(asked: Asked, found: Located) -> None:
+    """Refuse a result that could not be written in the end, or would destroy something.
+
+    Raises:
+        UsageError
+    """
+    out = asked.out
+    check_name(out, "the file --out")
+    if not out.name or out.is_dir():
+        raise UsageError(f"--out {str(out)!r} is a folder: give the name of a CSV file.")
+    if not out.parent.is_dir():
+        raise UsageError(f"--out {out}: there is no folder {out.parent}. Make it first, or give another path.")
+    for what, path in (("data", Path(asked.data)), ("model", found.path)):
+        if "\0" not in str(path) and path.exists() and out.exists() and out.samefile(path):
+            raise UsageError(f"--out {out} is the {what} itself, which would be lost: give another name.")
+
+
+def opened(found: Located, checkpoint: str | None) -> Model:
+    """The model: of a run its .onnx file, or the network of a checkpoint.
+
+    Raises:
+        UsageError: a policy, or a checkpoint of what is no run.
+    """
+    if checkpoint is None:
+        from rlseq.player.sequence import load_sequence
+
+        if found.run is not None:
+            from rlseq.resolve import read_sequence_options
+
+            read_sequence_options(found.run)  # refuses a policy's run
+        return load_sequence(found.policy_file())
+    if found.run is None:
+        raise UsageError(f"--checkpoint {checkpoint}: {found.name} is one exported model; only a run has checkpoints.")
+    from rlseq.nets.stepper import TorchSequence
+    from rlseq.seq.model import sequence_spec
+    from rlseq.trained_sequence import open_sequence
+
+    made = open_sequence(found.run, checkpoint=checkpoint)
+    return TorchSequence(made.net, sequence_spec(made.net, made.task, made.options))
+
+
+def classified(model: Model, asked: Asked) -> Predicted:
+    """The class of each series, and the probability of every class.
+
+    Raises:
+        UsageError: unfit data, other columns than the model's, or a label that it does not know.
+    """
+    refuse("tells classes", every=asked.every)
+    signature, header = model.spec.signature, read_header(asked.data)
+    label = _column(model, asked, "label", asked.label, header)
+    group = _column(model, asked, "group", asked.group, header)
+    others = [name for name in (label, group) if name is not None]
+    if group is None and signature.features != (VALUE,):
+        raise UsageError(
+            f"the model reads series of {listed(signature.features)}, row by row, and {asked.data} does not say which "
+            "rows are one series: name the column that does, --group COLUMN"
+        )
+    if group is not None:
+        check_features(signature, header, others, asked.data)
+    table = read_table(asked.data, texts=others)
+    check_numbers(table, listed(others))
+    series = in_series(_in_order(table, signature) if group is not None else table, group)
+    truth = None if label is None else _known_labels(table, label, group, signature)
+    logits_NK = np.empty((len(series.lengths), len(signature.classes)))
+    for which, outputs_BK in _outputs(model, series):
+        logits_NK[which] = outputs_BK
+    share_NK = np.exp(logits_NK - logits_NK.max(1, keepdims=True))
+    share_NK /= share_NK.sum(1, keepdims=True)
+    best = logits_NK.argmax(1)
+    names = groups_of(table, group).names if group is not None else [str(row + 1) for row in range(len(best))]
+    rows = []
+    for number, name in enumerate(names):
+        told = [] if truth is None else [truth[number]]
+        rows.append([name, *told, signature.classes[best[number]], *map(_digits, share_NK[number])])
+    first = group if group is not None else "row"
+    columns = [first, *([] if label is None else [label]), "predicted", *(f"p_{name}" for name in signature.classes)]
+    about: dict[str, Any] = {}
+    if truth is not None:
+        about["accuracy"] = sum(row[1] == row[2] for row in rows) / len(rows)
+    if series.lengths.max() > model.spec.context:
+        about["note"] = (
+            f"series of up to {series.lengths.max()} values; the longest that the model was trained on has "
+            f"{model.spec.context}"
+        )
+    return Predicted(columns, rows, about)
+
+
+def _column(model: Model, asked: Asked, option: str, typed: str | None, header: Sequence[str]) -> str | None:
+    """The column of labels or groups: as typed, or as in training if the file has it."""
+    if typed is not None:
+        check_column(typed, header, asked.data, f"--{option}")
+        return typed
+    trained = model.spec.task_options.get(option)
+    return trained if isinstance(trained, str) and trained in header else None
+
+
+def check_features(signature: Signature, header: Sequence[str], others: Sequence[str], data: str) -> None:
+    """Refuse a file that lacks a column that the model reads, or has one that it does not.
+
+    Raises:
+        UsageError: the columns are named.
+    """
+    missing = [name for name in signature.features if name not in header]
+    if missing:
+        raise UsageError(
+            f"{data} lacks the column{'s' * (len(missing) > 1)} {listed(missing)}: the model reads "
+            f"{listed(signature.features)}, and the file has {listed(header)}.{did_you_mean(missing[0], header)}"
+        )
+    known = {*signature.features, *others}
+    more = [name for name in header if name not in known]
+    if more:
+        raise UsageError(
+            f"{data} has the column{'s' * (len(more) > 1)} {listed(more)}, of which the model knows nothing: it reads "
+            f"{listed(signature.features)}. Leave out what it does not read."
+        )
+
+
+def _in_order(table: Table, signature: Signature) -> Table:
+    order = [table.names.index(name) for name in signature.features]
+    return table._replace(names=signature.features, numbers=table.numbers[:, order])
+
+
+def _known_labels(table: Table, label: str, group: str | None, signature: Signature) -> list[str]:
+    """The label of each series.
+
+    Raises:
+        UsageError: the model knows no such label.
+    """
+    for line, text in zip(table.lines.tolist(), table.texts[label], strict=True):
+        if text not in signature.classes:
+            raise UsageError(
+                f"{table.path}, line {line}: the model has never seen the {label} {text!r}; it knows "
+                f"{listed(signature.classes)}.{did_you_mean(text, signature.classes)}"
+            )
+    return table.texts[label] if group is None else labels_of(table, label, group)
+
+
+def _outputs(model: Model, series: Ragged) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Indices `[B]` of series, and what the model says of each, `[B, N]`; in batches of few lengths."""
+    lengths = padded_lengths(series.lengths, SHAPES)
+    bucket = bucket_of(series.lengths, lengths)
+    for number, length in enumerate(lengths):
+        which = np.flatnonzero(bucket == number)
+        step = rows_at_once(length)
+        for first in range(0, len(which), step):
+            rows = which[first : first + step]
+            padded = series.padded(rows, length)
+            yield rows, at_last(model.whole(padded.values, padded.given), padded.given)
+
+
+def forecast(model: Model, asked: Asked) -> Predicted:
+    """What follows the last rows; or with `every`, what follows each so-manieth.
+
+    Raises:
+        UsageError: unfit data, other columns than the model's, or fewer rows than it reads.
+    """
+    refuse("forecasts", label=asked.label, group=asked.group)
+    spec = model.spec
+    signature, context = spec.signature, spec.context
+    check_features(signature, read_header(asked.data), (), asked.data)
+    table = _in_order(read_table(asked.data), signature)
+    values, num = table.numbers.astype(np.float32), len(table.numbers)
+    if num < context:
+        raise UsageError(
+            f"{asked.data} has {num} rows, and the model reads {context} before it forecasts: give that many."
+        )
+    # The last forecast is always that from the end.
+    ends = np.arange(num, context - 1, -(asked.every or num))[::-1]
+    target, rows = signature.features[signature.target], []
+    for first in range(0, len(ends), rows_at_once(context)):
+        some = ends[first : first + rows_at_once(context)]
+        outputs = model.whole(values[some[:, None] + np.arange(-context, 0)])
+        ahead = in_quantiles(at_last(outputs, None), signature).reshape(len(some), signature.horizon, -1)
+        for end, steps in zip(some.tolist(), ahead, strict=True):
+            rows += [[str(end), str(step), *_forecast_cells(cells, signature)] for step, cells in enumerate(steps, 1)]
+    columns = ["after_row", "step", target, *(f"{target}_q{quantile:g}" for quantile in signature.quantiles)]
+    return Predicted(columns, rows, {"windows": len(ends), "horizon": signature.horizon, "target": target})
+
+
+def _forecast_cells(cells: np.ndarray, signature: Signature) -> list[str]:
+    """The forecast, and the quantiles if there are any, of which the one nearest to the median is the forecast."""
+    if not signature.quantiles:
+        return [_digits(cells[0])]
+    median = min(range(len(cells)), key=lambda index: abs(signature.quantiles[index] - MEDIAN))
+    return [_digits(cells[median]), *map(_digits, cells)]
+
+
+def _digits(value: float) -> str:
+    """As many as float32 has."""
+    return f"{value:.7g}"

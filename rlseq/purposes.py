@@ -1,0 +1,92 @@
+"""What sequence tasks are for, and how that is said to people; a task is one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+TEXT = "text"  # the task of whatever does not name one: there was no other once
+
+
+class Purpose(NamedTuple):
+    """What models of a task do.
+
+    Attributes:
+        targets: what is predicted, and counted.
+        one: a single use of a model.
+        uses: several of them.
+        split: after the data, what of them is measured on, `{part}` being `seq.validation` in percent.
+        windows: what else is to be said of the targets, `{context}` being the places of a sequence.
+        sample: what stands above examples of a validation; "": the text that a model wrote says it itself.
+        use: the command that uses a model, `{path}` being it and `{question}` one that it may be asked.
+    """
+
+    targets: str
+    one: str
+    uses: str
+    split: str
+    windows: str
+    sample: str
+    use: str
+
+
+TEXTS = Purpose(
+    targets="tokens",
+    one="a token",
+    uses="tokens",
+    split=", the last {part} % of it for validation",
+    windows=" in windows of {context}",
+    sample="",
+    use="rlseq generate {path}",
+)
+QUESTIONS = Purpose(
+    targets="tokens of answers",
+    one="an answer",
+    uses="answers",
+    split="; {part} % of all questions are never trained on, and it is measured on such. What is measured at 2x are "
+    "questions twice as long as the longest that it was trained on",
+    windows="",
+    sample="What it answers",
+    use="echo {question} > questions.txt && rlseq predict {path} --data questions.txt --out answers.csv",
+)
+CLASSES = Purpose(
+    targets="series",
+    one="a series",
+    uses="series",
+    split="; the series for validation are never trained on",
+    windows="",
+    sample="The class of a series, and what it says",
+    use="rlseq predict {path} --data FILE.csv --out classes.csv",
+)
+FORECASTS = Purpose(
+    targets="values",
+    one="a forecast",
+    uses="forecasts",
+    split=", the last {part} % of it for validation",
+    windows=" forecast from windows of {context}",
+    sample="What followed, and what it forecast",
+    use="rlseq predict {path} --data FILE.csv --out forecast.csv",
+)
+PURPOSES = {
+    TEXT: TEXTS,
+    "copy": QUESTIONS,
+    "reverse": QUESTIONS,
+    "sort": QUESTIONS,
+    "addition": QUESTIONS,
+    "selective-copy": QUESTIONS,
+    "induction": QUESTIONS,
+    "recall": QUESTIONS,
+    "classify": CLASSES,
+    "waveforms": CLASSES,
+    "forecast": FORECASTS,
+    "mackey-glass": FORECASTS,
+    "lorenz": FORECASTS,
+}
+
+
+def purpose_of(values: Mapping[str, Any]) -> Purpose:
+    """The purpose of a sequence model, by its summary, evaluation, card or description.
+
+    One whose task is not known here, because the file is another tool's or was changed, is of text.
+    """
+    return PURPOSES.get(str(values.get("task", TEXT)), TEXTS)
