@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from rlseq.checkpoints import read_arrays, read_manifest
 from rlseq.curves import EVALUATIONS, curve_of
@@ -16,21 +13,18 @@ from rlseq.errors import CorruptFile, RlseqError, UsageError
 from rlseq.files import sha256_file
 from rlseq.intervals import estimate
 from rlseq.player.answering import answer
-from rlseq.player.generation_speed import measure_generation
+from rlseq.player.generation_speed import measure_generation, measure_prediction
 from rlseq.player.latency import measure_latency
-from rlseq.player.sequence import OnnxSequence, load_sequence
+from rlseq.player.sequence import load_sequence
 from rlseq.purposes import PURPOSES, TEXTS
 from rlseq.resolve import read_options, read_policy_options, read_sequence_options
 from rlseq.runs import Run
 from rlseq.scores import Metric, metrics_of
-from rlseq.seq.batch import TokenBatch
 from rlseq.seq.tasks.task import Task
-from rlseq.sequence import Signature
 
 SECONDS = ("training_seconds", "scoring_seconds", "export_seconds")
 KEPT = ("steps", "updates", "stopped", "best_step", "best_evaluation", *SECONDS)  # of every run's summary
 SAMPLE_TOKENS, SAMPLE_SEED = 300, 0
-WARM_UP = 20  # predictions before the clock runs: the first ones allocate
 
 
 class Kind(NamedTuple):
@@ -177,58 +171,20 @@ def _predicted(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
     task = read_task(read_sequence_options(run))
     return {
         "context": task.context,
-        "prediction": measure_predictions(run.exported, task)._asdict(),
+        "prediction": measure_prediction(_prediction(run.exported, task))._asdict(),
         "examples": summary["sample"],
         "question": question_in(summary["sample"]),
     }
 
 
-class PredictionSpeed(NamedTuple):
-    """Speed of one sequence model on one machine, one prediction at a time.
-
-    Attributes:
-        calls: predictions, timed one by one: answers, each with all its tokens, or series.
-        p50_ms, p99_ms: milliseconds that half, and 99 of 100, of them did not exceed.
-        per_second: of all of them.
-    """
-
-    calls: int
-    p50_ms: float
-    p99_ms: float
-    per_second: float
-
-
-def measure_predictions(path: Path, task: Task, *, calls: int = 500) -> PredictionSpeed:
-    """Time what `rlseq predict` does for the first row of a task's validation data.
-
-    Args:
-        path: an .onnx file of a sequence model.
-        task: what it was trained on.
-        calls: how many are timed, at least 1.
-
-    Raises:
-        UsageError, CorruptFile, NewerFormat, RlseqError: as `load_sequence`.
-    """
-    predict = _prediction(load_sequence(path), next(iter(task.validation(1))), task.signature)
-    for _ in range(WARM_UP):
-        predict()
-    looks = np.empty(calls + 1, np.int64)
-    looks[0] = time.perf_counter_ns()
-    for k in range(1, calls + 1):
-        predict()
-        looks[k] = time.perf_counter_ns()
-    p50, p99 = np.percentile(np.diff(looks), (50, 99)) / 1e6
-    seconds = max(1e-9, float(looks[-1] - looks[0]) / 1e9)
-    return PredictionSpeed(calls, float(p50), float(p99), calls / seconds)
-
-
-def _prediction(model: OnnxSequence, batch: TokenBatch[np.ndarray], signature: Signature) -> Callable[[], Any]:
-    """An answer to the question of a batch of one row, or what is said of its series."""
-    start = signature.start
+def _prediction(path: Path, task: Task) -> Callable[[], object]:
+    """What `rlseq predict` does for the first row of a task's validation data."""
+    model, batch, start = load_sequence(path), next(iter(task.validation(1))), task.signature.start
     if start is None:
         return lambda: model.whole(batch.inputs, batch.given, batch.source)
-    question = batch.inputs[:, : int((batch.inputs[0] == start).argmax())] if batch.source is None else batch.source
-    return lambda: answer(model, list(question))
+    row = batch.inputs if batch.source is None else batch.source
+    question_T = row[0] if batch.source is not None else row[0, : int((row[0] == start).argmax())]
+    return lambda: answer(model, [question_T])
 
 
 def pictures_of(run: Run) -> dict[str, bytes]:

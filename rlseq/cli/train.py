@@ -201,7 +201,7 @@ def seq(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a Transformer, LSTM or GRU on a sequence task; without --data on Python's standard library.
+    """Train a Transformer, LSTM or GRU on a sequence task; left out, on the text of Python's standard library.
 
     Examples:
 
@@ -210,6 +210,9 @@ def seq(
       rlseq train seq --net lstm --data texts/ --set 'seq.pattern=*.md'
       rlseq train seq --set optim.name=adamw --set optim.schedule=cosine
       rlseq train seq --batch-size 64 --accumulate 4
+      rlseq train seq addition --net transformer
+      rlseq train seq classify --data rows.csv --label kind
+      rlseq train seq forecast --data s.csv --target x --horizon 10
       rlseq train seq --resume runs/my-run --steps 2000
       rlseq train seq --loss my_losses:focal
       rlseq train seq --data b.txt --from runs/my-run --new-head

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from rlseq.errors import UsageError
 from rlseq.player.generate import as_prompt, check_writes, endless
 from rlseq.player.sampling import Sampling
 from rlseq.player.sequence import OnnxSequence, load_sequence
@@ -37,20 +36,18 @@ class GenerationSpeed(NamedTuple):
 
 
 class PredictionSpeed(NamedTuple):
-    """Speed of one model of series on one machine, one series at a time.
+    """Speed of one sequence model on one machine, one prediction at a time.
 
     Attributes:
-        predictions: timed one by one, each of a whole series.
-        context: places of the series.
+        calls: predictions, timed one by one: answers, each with all its tokens, or series.
         p50_ms, p99_ms: milliseconds that half, and 99 of 100, of them did not exceed.
-        predictions_per_second: of all of them.
+        per_second: of all of them.
     """
 
-    predictions: int
-    context: int
+    calls: int
     p50_ms: float
     p99_ms: float
-    predictions_per_second: float
+    per_second: float
 
 
 def measure_generation(path: Path, *, tokens: int = 2_000) -> GenerationSpeed:
@@ -88,24 +85,15 @@ def _texts(model: OnnxSequence) -> Iterator[int]:
         yield from answer
 
 
-def measure_prediction(path: Path, *, predictions: int = 500) -> PredictionSpeed:
-    """Time the answer to one whole series of the context's length.
+def measure_prediction(predict: Callable[[], object], *, calls: int = 500) -> PredictionSpeed:
+    """Time a prediction.
 
     Args:
-        path: an .onnx file of a model that classifies or forecasts.
-        predictions: how many are timed, at least 1.
-
-    Raises:
-        UsageError, CorruptFile, NewerFormat, RlseqError: as `load_sequence`; or it reads no numbers.
+        predict: makes one.
+        calls: how many are timed, at least 1.
     """
-    model = load_sequence(path)
-    signature, context = model.spec.signature, model.spec.context
-    if signature.reads_tokens:
-        raise UsageError(f"{path} reads no series of numbers: its task is {model.spec.task}.")
-    values_1TF = np.random.default_rng(0).normal(signature.shift, signature.scale, (1, context, len(signature.shift)))
-    values_1TF = values_1TF.astype(np.float32)
-    answers = (model.whole(values_1TF) for _ in range(WARM_UP_PREDICTIONS + predictions))
-    return PredictionSpeed(predictions, context, *_timed(answers, WARM_UP_PREDICTIONS))
+    made = (predict() for _ in range(WARM_UP_PREDICTIONS + calls))
+    return PredictionSpeed(calls, *_timed(made, WARM_UP_PREDICTIONS))
 
 
 def _timed(stream: Iterator[object], warm_up: int) -> tuple[float, float, float]:

@@ -13,11 +13,11 @@ from rlseq import pipeline
 from rlseq.cli.main import app
 from rlseq.cli.options import all_fields, flag_of
 from rlseq.cli.summary import over_seeds
-from rlseq.scores import METRICS
 from rlseq.cli.training import parse_seeds
 from rlseq.errors import Interrupted, NonFiniteLoss, UsageError
 from rlseq.events import Event
 from rlseq.resolve import EVERYDAY
+from rlseq.scores import METRICS
 from tests.cli.conftest import Cli, failed, only_json
 
 Given = list[dict[str, Any]]
