@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from rlseq.card_words import PARITY_WORDS, Words, mean_text, metrics_in, rounded
+from rlseq.card_words import Words, mean_text, metrics_in, parity_words, rounded
 from rlseq.purposes import TEXTS, Purpose, purpose_of
 from rlseq.scores import number
 
@@ -39,7 +39,7 @@ def of_sequence_model(data: Mapping[str, Any]) -> Words:
         what=f"A sequence model ({data['model']}) for the task `{data['task']}`",
         more=[
             f"{score.better.capitalize()} is better. Of the same runs: {', '.join(others)}.",
-            f"Data: {data['data']}, {split}. SHA-256 `{data['data_sha256']}`.",
+            f"Data: {data['data']}{split}. SHA-256 `{data['data_sha256']}`.",
         ],
         columns={
             "updates": lambda run: f"{run['steps']:,}",
@@ -60,12 +60,8 @@ def of_sequence_model(data: Mapping[str, Any]) -> Words:
 
 
 def _parity(report: Mapping[str, Any]) -> str:
-    """How the file was compared with the network; not every kind of model can be stepped, or writes."""
-    batches, lengths = (", ".join(map(str, report[key])) for key in ("batch_sizes", "lengths"))
-    text = f"{PARITY_WORDS.format(report['max_error'])} at batches of {batches} and lengths of {lengths}"
-    if report.get("stepwise_tokens"):
-        text += ", whole and token by token"
-    if report.get("greedy_tokens"):
+    text = parity_words(report)
+    if "greedy_tokens" in report:
         text += f"; {report['greedy_tokens_equal']} of {report['greedy_tokens']} tokens of a greedy text equal"
     return text
 

@@ -62,6 +62,15 @@ def mean_text(score: Mapping[str, Any], metric: Metric) -> str:
     return mean if half is None else f"{mean} ± {number(half, metric.digits)}"
 
 
+def parity_words(report: Mapping[str, Any]) -> str:
+    """How an exported sequence model was compared with its network; not every kind can be stepped, or padded."""
+    batches, lengths = (", ".join(map(str, report[key])) for key in ("batch_sizes", "lengths"))
+    text = f"{PARITY_WORDS.format(report['max_error'])} at batches of {batches} and lengths of {lengths}, whole"
+    if report.get("stepwise_tokens"):
+        text += " and token by token" if "greedy_tokens" in report else " and step by step"
+    return text + (", with and without padding" if report.get("padded_rows") else "")
+
+
 def rounded(value: float) -> str:
     """Three figures, which is more than a second measurement would agree on."""
     return f"{float(f'{value:.3g}'):,.0f}"

@@ -15,7 +15,7 @@ class Purpose(NamedTuple):
         targets: what is predicted, and counted.
         one: a single use of a model.
         uses: several of them.
-        split: what is measured on, `{part}` being `seq.validation` in percent.
+        split: after the data, what of them is measured on, `{part}` being `seq.validation` in percent.
         windows: what else is to be said of the targets, `{context}` being the places of a sequence.
         sample: what stands above examples of a validation; "": the text that a model wrote says it itself.
         use: the command that uses a model, `{path}` being it and `{question}` one that it may be asked.
@@ -34,7 +34,7 @@ TEXTS = Purpose(
     targets="tokens",
     one="a token",
     uses="tokens",
-    split="the last {part} % of it for validation",
+    split=", the last {part} % of it for validation",
     windows=" in windows of {context}",
     sample="",
     use="rlseq generate {path}",
@@ -43,8 +43,8 @@ QUESTIONS = Purpose(
     targets="tokens of answers",
     one="an answer",
     uses="answers",
-    split="{part} % of all questions are never trained on, and measured on are only such; 2x: they are twice as long "
-    "as any that was trained on",
+    split="; {part} % of all questions are never trained on, and it is measured on such. What is measured at 2x are "
+    "questions twice as long as the longest that it was trained on",
     windows="",
     sample="What it answers",
     use="echo {question} > questions.txt && rlseq predict {path} --data questions.txt --out answers.csv",
@@ -53,7 +53,7 @@ CLASSES = Purpose(
     targets="series",
     one="a series",
     uses="series",
-    split="the series for validation are never trained on",
+    split="; the series for validation are never trained on",
     windows="",
     sample="The class of a series, and what it says",
     use="rlseq predict {path} --data FILE.csv --out classes.csv",
@@ -62,7 +62,7 @@ FORECASTS = Purpose(
     targets="values",
     one="a forecast",
     uses="forecasts",
-    split="the last {part} % of it for validation",
+    split=", the last {part} % of it for validation",
     windows=" forecast from windows of {context}",
     sample="What followed, and what it forecast",
     use="rlseq predict {path} --data FILE.csv --out forecast.csv",

@@ -15,6 +15,7 @@ from rlseq.dqn.config import DqnTraining
 from rlseq.engine.metrics import EventLog
 from rlseq.files import sha256_file
 from rlseq.machine import describe_machine
+from rlseq.scores import best_of, metrics_of
 from rlseq.seq.config import SeqTraining
 from tests import graphs, sequence_graphs
 from tests.training import merged
@@ -76,6 +77,7 @@ def made_sequence_run(
     recipe: str | None = None,
     data_sha256: str = "d" * 64,
     summary: Mapping[str, Any] | None = None,
+    points: Sequence[Mapping[str, float]] | None = None,
 ) -> runs.Run:
     """A run of a sequence model that was evaluated every 100 updates; its file is that of `tests.sequence_graphs`.
 
@@ -84,6 +86,7 @@ def made_sequence_run(
         score: the final loss, on 1000 tokens; None for an unfinished run.
         data_sha256: of its data.
         options, recipe, summary: as in `made_run`.
+        points: of the curves at each evaluation; None: those of a text with these losses.
     """
     run = runs.create_run(name, "")
     updates = 100 * len(losses)
@@ -92,7 +95,7 @@ def made_sequence_run(
     step = {"step": "train", "algorithm": "seq", "task": "text", "data_sha256": data_sha256, "run": name, "seed": seed}
     run.write("lineage.json", {"steps": [step]})
     run.write("config.json", {"algorithm": "seq", "recipe": recipe, "options": msgspec.to_builtins(resolved)})
-    _progress(run, [_text_curves(loss) for loss in losses])
+    _progress(run, [_text_curves(loss) for loss in losses] if points is None else points)
     if score is not None:
         sequence_graphs.save_counting(run.exported, sequence_graphs.counting_model(bias=float(seed)))
         scores = {"loss": score, "bits_per_token": score / math.log(2), "perplexity": math.exp(score), "tokens": 1000}
@@ -104,6 +107,43 @@ def made_sequence_run(
             {"algorithm": "seq", **scores, **data, **best, **ended, "parity": SEQUENCE_PARITY, **(summary or {})},
         )
     return run
+
+
+def made_task_run(
+    name: str,
+    task: str,
+    values: Sequence[float],
+    *,
+    seed: int = 0,
+    score: float | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    data_sha256: str = "d" * 64,
+    summary: Mapping[str, Any] | None = None,
+) -> runs.Run:
+    """A run of any sequence task, that was evaluated every 100 updates.
+
+    Args:
+        task: its name.
+        values: its score at update 100, 200, ...
+        score: the final one, on 1000 targets; None for an unfinished run. All other metrics are 0.5.
+        data_sha256, options, summary: as in `made_sequence_run`.
+    """
+    changed = merged({"seq": {"task": task}}, options or {})
+    metrics = metrics_of(resolve(SeqTraining, Layer("test", changed)))
+    scores = {metric.key: 0.5 for metric in metrics} | {metrics[0].key: score}
+    best = best_of(list(values), metrics[0])
+    told = {"task": task, **scores, "sample": "a=b", "best_evaluation": best, **(summary or {})}
+    points = [{metric.curve: 0.5 for metric in metrics} | {metrics[0].curve: value} for value in values]
+    return made_sequence_run(
+        name,
+        values,
+        seed=seed,
+        score=score,
+        options=changed,
+        data_sha256=data_sha256,
+        summary=told,
+        points=points,
+    )
 
 
 def _text_curves(loss: float) -> dict[str, float]:

@@ -7,22 +7,28 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rlseq import card_data, zoo
+from rlseq import card, card_data, zoo
 from rlseq.card import Card, make_card
 from rlseq.card_text import card_text
 from rlseq.errors import CorruptFile, UsageError
 from rlseq.files import read_json, sha256_file
-from rlseq.player.generation_speed import GenerationSpeed, measure_generation
+from rlseq.pipeline import train
+from rlseq.player.generation_speed import GenerationSpeed, PredictionSpeed, measure_generation
 from rlseq.runs import Run
-from tests.made_runs import SEQUENCE_PARITY, made_sequence_run
+from rlseq.seq.config import SeqOptions
+from rlseq.seq.tasks.table import TASKS
+from tests.made_runs import SEQUENCE_PARITY, made_sequence_run, made_task_run
+from tests.shared_trainings import without_export
 from tests.training import SMALL_SEQ, write_text
 
 RECIPE = '# small\nalgorithm = "seq"\n'
 SPEED = GenerationSpeed(2_000, 128, 0.25, 0.5, 3_800.0)
+ANSWERING = PredictionSpeed(500, 1.25, 2.0, 790.0)
 T_2 = 4.302653  # Student's t, two degrees of freedom
 
 
@@ -172,3 +178,69 @@ def test_a_real_card(agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert made["curves"][0]["steps"] == [8, 16, 24]
     assert (made["generation"]["tokens"], made["generation"]["context"]) == (20, 12)
     assert made["score"]["half_width"] is None
+
+
+# --------------------------------------------------------------------------------------------------------- other tasks
+
+
+@pytest.mark.parametrize("kind", ["tokens", "translate"])
+def test_a_question_is_timed_until_its_answer_ends(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = TASKS["addition"].make(SeqOptions(task="addition", examples=4), kind)
+    asked: list[Any] = []
+    model = SimpleNamespace()
+    monkeypatch.setattr(card_data, "load_sequence", lambda path: model)
+    monkeypatch.setattr(card_data, "answer", lambda *arguments: asked.append(arguments))
+    card_data._prediction(Path("model.onnx"), task)()
+    ((by, (question_T,)),) = asked
+    first = next(iter(task.validation(1)))
+    row = first.inputs if first.source is None else first.source
+    assert by is model and question_T.tolist() == row[0, :7].tolist()  # without the token that ends it
+
+
+def test_a_series_is_timed_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = TASKS["waveforms"].make(SeqOptions(task="waveforms", examples=4), "classify")
+    calls: list[tuple[Any, ...]] = []
+    model = SimpleNamespace(whole=lambda *arguments: calls.append(arguments))
+    monkeypatch.setattr(card_data, "load_sequence", lambda path: model)
+    card_data._prediction(Path("model.onnx"), task)()
+    ((inputs, given, source),) = calls
+    assert inputs.shape[0] == given.shape[0] == 1 and source is None
+
+
+def test_the_card_of_a_task_of_questions(agent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (agent / "recipe.toml").write_text('algorithm = "seq"\n[seq]\ntask = "addition"\n')
+    monkeypatch.setattr(card_data, "measure_prediction", lambda predict: ANSWERING)
+    for seed, score in enumerate((0.5, 0.75, 0.625)):
+        examples = {"sample": f"105+33{seed}=0440\n1+1=2"}
+        made_task_run(f"card-mine-s{seed}", "addition", [0.25, score], seed=seed, score=score, summary=examples)
+    monkeypatch.setattr(card, "pictures_of", lambda run: {})
+    data = make(range(3)).data
+    assert (data["score"]["mean"], data["shipped"]["seed"]) == (0.625, 2)  # the median by exact match
+    assert data["other_scores"].keys() == {"exact_match_2x", "token_accuracy", "token_accuracy_2x", "loss"}
+    assert (data["question"], data["examples"]) == ("105+332", "105+332=0440\n1+1=2")
+    assert data["prediction"] == ANSWERING._asdict()
+    assert (data["context"], data["selection_metric"]) == (21, "exact_match")  # 6 + 1 + 6, =, and 7 digits
+    assert data["curves"][0] == {"steps": [100, 200], "exact_match": [0.25, 0.5]}
+    assert not {"generation", "sample", "pictures"} & data.keys()
+    assert (agent / "card.md").read_text(encoding="utf-8") == card_text(data)
+
+
+def test_a_forecasts_picture_stands_beside_the_card(agent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (agent / "recipe.toml").write_text('algorithm = "seq"\n[seq]\ntask = "lorenz"\n')
+    monkeypatch.setattr(card_data, "measure_prediction", lambda predict: ANSWERING)
+    monkeypatch.setattr(card, "pictures_of", lambda run: {"forecasts": f"PNG of {run.name}".encode()})
+    made_task_run("card-mine-s0", "lorenz", [0.25], score=0.25)
+    data = make(range(1)).data
+    assert data["pictures"] == ["forecasts"]
+    assert (agent / "forecasts.png").read_bytes() == b"PNG of card-mine-s0"
+    assert "![Forecasts of mine](forecasts.png)" in (agent / "card.md").read_text(encoding="utf-8")
+
+
+def test_pictures_are_those_of_the_best_checkpoint() -> None:
+    values: dict[str, Any] = {"run": {"steps": 2}, "net": {"layers": 1, "width": 8}, "engine": {"threads": 1}}
+    values |= {"seq": {"task": "lorenz", "context": 12, "horizon": 3}}
+    with without_export():
+        result = train("seq", net="lstm", recipe="none", values=values)
+    pictures = card_data.pictures_of(Run(result.run))
+    assert list(pictures) == ["forecasts"] and pictures["forecasts"][:4] == b"\x89PNG"
+    assert card_data.pictures_of(made_sequence_run("text", [2.0], score=1.5)) == {}

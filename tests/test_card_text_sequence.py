@@ -131,3 +131,98 @@ def test_numbers_with_the_digits_of_their_metric() -> None:
     assert score_line(one, bits) == "1.2346 with one seed, which gives no interval"
     assert [number(0.00049, digits) for digits in (0, 2, 4)] == ["0", "0", "0.0005"]
     assert number(1500.0, 0) == "1,500"
+
+
+SERIES_PARITY = {"batch_sizes": [1, 3], "lengths": [1, 5], "max_error": 2.5e-7, "seed": 0}
+
+
+def of_task(task: str, score: float, others: dict[str, float], **more: Any) -> dict[str, Any]:
+    """The card of another task, of one seed."""
+    first = METRICS[task][0].key
+
+    def one(value: float) -> dict[str, Any]:
+        return {"n": 1, "mean": value, "half_width": None, "lowest": value, "highest": value}
+
+    data = copy.deepcopy(DATA)
+    for key in ("generation", "sample"):
+        del data[key]
+    run = {**data["runs"][0], first: score, **others}
+    for key in ("loss", "bits_per_token", "perplexity"):
+        if key not in others:
+            del run[key]
+    shipped = {**data["shipped"], first: score, "parity": SERIES_PARITY}
+    del shipped["loss"]
+    scores = {"score": one(score), "other_scores": {key: one(value) for key, value in others.items()}}
+    return data | scores | {"name": f"{task}-x", "task": task, "runs": [run], "shipped": shipped, **more}
+
+
+ADDITION = of_task(
+    "addition",
+    0.99871,
+    {"exact_match_2x": 0.25, "token_accuracy": 0.9999, "token_accuracy_2x": 0.75, "loss": 0.01},
+    model="transformer",
+    data="add two numbers",
+    context=12,
+    tokens=5_000,
+    selection_metric="exact_match",
+    selection_tokens=20_000,
+    prediction={"calls": 500, "p50_ms": 1.2345, "p99_ms": 2.0, "per_second": 789.4},
+    examples="105+335=0440\n201+485=6850   not 6860",
+    question="105+335",
+)
+SERIES = of_task(
+    "mackey-glass",
+    0.15,
+    {"rmse": 0.00123456, "mae": 0.001, "naive_ratio": 0.08, "rmse_1": 0.0005, "nrmse_1": 0.0022, "loss": 1e-6},
+    model="lstm",
+    context=64,
+    tokens=5_000,
+    selection_metric="mase",
+    prediction={"calls": 500, "p50_ms": 0.12345, "p99_ms": 0.2, "per_second": 7_894.2},
+    pictures=["forecasts"],
+    examples="0.9 -> 0.91",
+    question="",
+)
+
+
+def test_the_page_of_a_task_of_questions() -> None:
+    text = card_text(ADDITION)
+    for part in (
+        "A sequence model (transformer) for the task `addition`, trained by",
+        "**Exact match 0.9987 with one seed, which gives no interval.**",
+        "Higher is better. Of the same runs: exact match at 2x the length 0.25, token accuracy 0.9999, token accuracy "
+        "at 2x 0.75, loss 0.01.",
+        "Data: add two numbers; 10 % of all questions are never trained on, and it is measured on such. What is "
+        "measured at 2x are questions twice as long as the longest that it was trained on. SHA-256",
+        "| 0 | 0.9987 | 0.25 | 0.9999 | 0.75 | 0.01 | 1,800 | 1,650 | 120.0 s |",
+        "the whole validation split: 5,000 tokens of answers. The checkpoint was chosen by evaluations (exact_match) "
+        "on all tokens of answers of the same split",
+        "![Validation exact match of addition-x against updates](curve.png)",
+        "| from | seed 1, exact match 0.9987 |",
+        "| parity | values within 2.5e-07 of the network's at batches of 1, 3 and lengths of 1, 5, whole |",
+        "| latency | 1.23 ms an answer (p50), 2 ms (p99) |\n| throughput | 789 answers a second, one at a time |",
+        "(of an even number the lower of the two in the middle",
+        "Latency and throughput are of ONNX Runtime alone, with one thread, over 500 answers, on the machine below.",
+        "## Examples\n\nWhat it answers, at the first of the validation data:\n\n```text\n105+335=0440\n"
+        "201+485=6850   not 6860\n```\n\n```sh\necho 105+335 > questions.txt && rlseq predict addition-x --data "
+        "questions.txt --out answers.csv\n```\n\n## What it costs",
+    ):
+        assert part in text, part
+
+
+def test_the_page_of_a_forecast() -> None:
+    text = card_text(SERIES)
+    for part in (
+        "**MASE 0.15 with one seed, which gives no interval.**",
+        "Lower is better. Of the same runs: RMSE 0.001235, MAE 0.001, MAE over naive MAE 0.08, RMSE of one step "
+        "0.0005, NRMSE of one step 0.0022, loss 1e-06.",
+        "96 different), the last 10 % of it for validation. SHA-256",
+        "5,000 values forecast from windows of 64. The checkpoint was chosen by evaluations (mase) on all values",
+        "| latency | 0.123 ms a forecast (p50), 0.2 ms (p99) |\n| throughput | 7,890 forecasts a second",
+        "(of an even number the higher of the two in the middle",
+        "## Examples\n\n![Forecasts of mackey-glass-x](forecasts.png)\n\n```sh\nrlseq predict mackey-glass-x --data "
+        "FILE.csv --out forecast.csv\n```\n\n## What it costs",
+    ):
+        assert part in text, part
+    assert "0.91" not in text  # the picture says it
+    assert "coverage" not in text

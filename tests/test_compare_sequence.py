@@ -9,7 +9,7 @@ import pytest
 
 from rlseq.compare import compare
 from rlseq.errors import RlseqError, UsageError
-from tests.made_runs import made_run, made_sequence_run
+from tests.made_runs import made_run, made_sequence_run, made_task_run
 
 
 @pytest.fixture(autouse=True)
@@ -112,3 +112,31 @@ def test_a_run_without_evaluations() -> None:
     made_sequence_run("empty", [])
     with pytest.raises(RlseqError, match=r"empty has no evaluation yet"):
         compare(["empty"])
+
+
+def test_tasks_are_compared_by_their_own_score(tmp_path: Path) -> None:
+    made_task_run("a", "addition", [0.25, 0.75], score=0.5)
+    made_task_run("b", "addition", [0.25, 0.5], score=0.25, options={"net": {"core": "transformer"}}, data_sha256="e")
+    found = compare(["a", "b"], out=tmp_path / "a.svg")
+    assert (found["metric"]["key"], found["metric"]["better"], found["tag"]) == (
+        *("exact_match", "higher", "eval/exact_match"),
+    )
+    rows = [(group["label"], group["exact_match"], group["best_evaluation"]) for group in found["groups"]]
+    assert rows == [("addition net.core=gpt", 0.5, 0.75), ("addition net.core=transformer", 0.25, 0.5)]
+    assert found["warnings"] == []  # both kinds of network were asked the same questions
+    assert "exact match on the validation split" in (tmp_path / "a.svg").read_text()
+    made_task_run("c", "addition", [0.5], score=0.5, options={"seq": {"length": 4}})
+    assert "(seq.length differs)" in compare(["a", "c"])["warnings"][0]
+    made_task_run("d", "sort", [0.5], score=0.5)
+    assert "(seq.task differs)" in compare(["a", "d"])["warnings"][0]
+    made_task_run("e", "lorenz", [0.5], score=0.5)
+    with pytest.raises(UsageError, match=r"a is judged by its exact match and .*e by its MASE"):
+        compare(["a", "e"])
+
+
+def test_a_loss_has_the_unit_of_its_task(tmp_path: Path) -> None:
+    made_task_run("e", "lorenz", [0.5], score=0.125)
+    compare(["e"], tag="eval/loss", out=tmp_path / "e.svg")
+    assert "loss on the validation split, squared standard deviations" in (tmp_path / "e.svg").read_text()
+    group = one(compare(["e"]))
+    assert (group["label"], group["mase"], group["best_evaluation"]) == ("lorenz", 0.125, 0.5)

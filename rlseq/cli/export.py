@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rlseq.cli.output import Output, number, sequence_parity, show_pairs, size, write_json
+from rlseq.card_words import parity_words
+from rlseq.cli.output import Output, number, show_pairs, size, write_json
 from rlseq.cli.params import CheckpointOption, Imports, Json, PathArgument, Quiet
 
 
@@ -60,7 +61,7 @@ def parity_rows(report: Mapping[str, Any]) -> dict[str, str]:
     if not report:
         return {}
     if "lengths" in report:
-        return {"parity": sequence_parity(report)}
+        return {"parity": parity_words(report)}
     batches = ", ".join(map(str, report["batch_sizes"]))
     return {
         "values": f"differ by at most {report['max_error']:.2g} on {report['observations']} observations (batches of "

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rlseq.card_words import parity_words
 from rlseq.cli.export import parity_rows
 from rlseq.cli.inspect_sequence import signature_rows
 from rlseq.cli.output import (
     Output,
     metric_rows,
     score,
-    sequence_parity,
     show_list,
     show_pairs,
     size,
@@ -239,7 +239,7 @@ def _rows(facts: Mapping[str, Any]) -> dict[str, str]:
 def _parity(report: Mapping[str, Any]) -> dict[str, str]:
     """A parity report out of a file, which may be another tool's or changed."""
     try:
-        return {"parity": sequence_parity(report)} if "lengths" in report else parity_rows(report)
+        return {"parity": parity_words(report)} if "lengths" in report else parity_rows(report)
     except (KeyError, TypeError, ValueError):
         return {"parity": "the file's report is not as rlseq writes it; see --json"}
 

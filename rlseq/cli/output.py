@@ -167,16 +167,6 @@ def show_sample(values: Mapping[str, Any]) -> None:
         typer.echo(f"\n{heading}:" * bool(heading) + f"\n{sample}")
 
 
-def sequence_parity(report: Mapping[str, Any]) -> str:
-    """How the exported sequence model was compared with its network."""
-    read = "whole and token by token" if report.get("stepwise_tokens") else "whole"
-    return (
-        f"values within {report['max_error']:.2g} of the network's at batches of "
-        f"{', '.join(map(str, report['batch_sizes']))} and lengths of {', '.join(map(str, report['lengths']))}, "
-        f"{read}{', with and without padding' if report.get('padded_rows') else ''}"
-    )
-
-
 def size(num_bytes: int) -> str:
     """`281.4 KiB`."""
     for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rlseq.card_words import parity_words
 from rlseq.cli.output import (
     Output,
     duration,
@@ -16,7 +17,6 @@ from rlseq.cli.output import (
     metric_rows,
     number,
     score,
-    sequence_parity,
     show_list,
     show_pairs,
     show_sample,
@@ -87,7 +87,7 @@ def summary_rows(summary: Mapping[str, Any]) -> dict[str, str]:
             "best evaluation": f"{figure(summary['best_evaluation'], None)} at update {summary['best_step']}",
             "trained": f"{summary['updates']} updates in {duration(summary['training_seconds'])} "
             f"({summary['stopped']})",
-            policy["file"]: f"{size(policy['bytes'])}, {sequence_parity(parity)}",
+            policy["file"]: f"{size(policy['bytes'])}, {parity_words(parity)}",
             "run": summary["run"],
         }
     extremes = f"min {number(summary['min_return'])}, max {number(summary['max_return'])}"

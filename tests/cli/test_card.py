@@ -13,6 +13,7 @@ from rlseq.cli.card import card_seeds
 from rlseq.errors import UsageError
 from tests.cli.conftest import Cli, failed, only_json
 from tests.test_card_text import DATA
+from tests.test_card_text_sequence import ADDITION
 from tests.test_card_text_sequence import DATA as SEQUENCE
 
 Given = list[dict[str, Any]]
@@ -102,3 +103,14 @@ def test_seeds(text: str, seeds: range) -> None:
 def test_wrong_seeds(text: str) -> None:
     with pytest.raises(UsageError, match="--seeds "):
         card_seeds(text)
+
+
+def test_the_end_of_a_model_that_answers(cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(card, "make_card", lambda name, **arguments: Card(Path(f"agents/{name}"), ADDITION))
+    result = cli("card addition-x")
+    head, row = (line.split() for line in result.stdout.splitlines()[:2])
+    assert head[:4] == ["seed", "exact", "match", "exact"]
+    assert row[:6] == ["0", "0.9987", "0.25", "0.9999", "0.75", "0.01"]
+    words = " ".join(result.stdout.split())
+    assert "exact match 0.9987 with one seed, which gives no interval exact match at 2x the length 0.25" in words
+    assert "latency 1.23 ms an answer (p50), 2 ms (p99), 789 a second" in words

@@ -79,6 +79,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "info policy.onnx",
         "list",
         "list envs",
+        "list tasks",
         "options",
         "options dqn --json",
         "options --markdown",

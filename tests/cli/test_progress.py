@@ -67,6 +67,27 @@ def test_the_newest_numbers() -> None:
     assert sight.numbers() == "return 23.5  evaluation 301.2 ± 20  epsilon 0.88  100 steps/s"
 
 
+def test_a_sequence_training_tells_the_score_of_its_task() -> None:
+    clock = Clock()
+    sight = Sight(clock)
+    sight.see(event("start", 0, task="addition: add two numbers"))
+    sight.see(event("progress", 10, train__loss=2.25, train__tokens_per_second=250.4))
+    assert sight.numbers() == "loss 2.25  250 predictions/s"
+    sight.see(event("evaluation", 10, eval__token_accuracy=0.5, eval__exact_match=0.99871, eval__loss=0.1))
+    assert sight.numbers() == "loss 2.25  evaluation exact match 0.9987  250 predictions/s"
+    text = Sight(clock)
+    text.see(event("start", 0, task="text: a text"))
+    text.see(event("progress", 10, train__loss=2.25, train__tokens_per_second=250.4, eval__loss=1.47219))
+    assert text.numbers() == "loss 2.25  evaluation loss 1.4722  250 tokens/s"
+
+
+def test_plain_lines_of_a_task(capsys: pytest.CaptureFixture[str]) -> None:
+    watch = watcher(Lines())
+    watch(event("start", 0, task="lorenz: a series"))
+    watch(event("evaluation", 310, eval__rmse=7.0, eval__mase=0.12345, best=True))
+    assert capsys.readouterr().err.splitlines()[1] == "step 310/1000  evaluation MASE 0.1235, the best so far"
+
+
 def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
     watch = watcher(Lines(clock), clock)
