@@ -19,20 +19,8 @@ from rlseq.cli.main import app
 from tests.cli.conftest import Cli, failed
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = [
-    "--recipe",
-    "none",
-    "--threads",
-    "1",
-    "--batch-size",
-    "16",
-    "--set",
-    "net.layers=1",
-    "--set",
-    "net.width=16",
-    "--lr",
-    "0.02",
-]
+SMALL = ("--recipe", "none", "--threads", "1", "--batch-size", "16", "--lr", "0.02")
+NET = ("--set", "net.layers=1", "--set", "net.width=16")
 BLOCKED = """
 import sys
 class Blocked:
@@ -57,7 +45,7 @@ def train(place: Path, *words: str) -> Trained:
         patch.chdir(place)
         patch.delenv("RLSEQ_RUNS", raising=False)
         patch.setattr(zoo, "agents_folder", lambda: place / "agents")
-        result = CliRunner().invoke(app, ["train", "seq", *words, "--name", "mine", "--json", *SMALL])
+        result = CliRunner().invoke(app, ["train", "seq", *words, "--name", "mine", "--json", *SMALL, *NET])
         assert result.exit_code == 0, result.output
     return Trained(place, json.loads(result.stdout))
 

@@ -92,7 +92,7 @@ def _external(rng: Rng, model: onnx.ModelProto) -> None:
 
 def _giant(rng: Rng, model: onnx.ModelProto) -> None:
     """The values plus zeros of a giant shape: cheap in the file, dear in memory."""
-    output = next(o for o in model.graph.output if o.name in ("q_values", "logits"))
+    output = next(o for o in model.graph.output if o.name in ("q_values", "logits", "forecast"))
     node = next(n for n in model.graph.node if output.name in n.output)
     node.output[list(node.output).index(output.name)] = "small_values"
     shape = np.array([[2**33], [2**20, 2**14], [2**62, 2**62], [2**31]][int(rng.integers(4))], np.int64)

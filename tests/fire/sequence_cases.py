@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from rlseq.errors import RlseqError
+from rlseq.player.answering import answer
 from rlseq.player.generate import generate
 from rlseq.player.sampling import GREEDY
 from rlseq.player.sequence import load_sequence
@@ -39,8 +40,14 @@ def main(folder: Path, first: int, end: int) -> None:
         signal.alarm(LIMIT_SECONDS)  # its default action ends the process, also within ONNX Runtime
         try:
             model = load_sequence(path)
-            for _ in generate(model, np.array([0] * 5), 20, GREEDY, rng):
-                pass
+            signature = model.spec.signature
+            if not signature.reads_tokens:
+                model.whole(np.ones((2, 5, len(signature.features))), np.arange(5) < np.array([[5], [0]]))
+            else:
+                for _ in generate(model, np.array([0] * 5), 20, GREEDY, rng):
+                    pass
+            if signature.start is not None:
+                answer(model, [np.zeros(length, np.int64) for length in (3, 1, 0)], limit=5)
             if model.spec.tokenizer is not None:
                 model.spec.tokenizer.decode(np.arange(model.spec.vocabulary)).encode()
             message = ""

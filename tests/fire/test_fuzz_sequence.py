@@ -16,6 +16,7 @@ import pytest
 
 from rlseq.exporter.graph import write_graph
 from rlseq.exporter.sequence import build_sequence_graph, with_sequence_spec
+from tests.kind_graphs import MODELS, save
 from tests.sequence_graphs import save_counting
 from tests.sequences import small_network, spec_of
 
@@ -26,6 +27,8 @@ LIMIT_BYTES = 2 << 30
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     save_counting(tmp_path / "sound_counting.onnx")
+    for name in MODELS:
+        save(tmp_path / f"sound_{name}.onnx", name)
     for core in ("gpt", "lstm"):
         net = small_network(core)
         spec = spec_of(net, core)

@@ -54,7 +54,7 @@ class ClassifyTask:
     losses = ("cross_entropy", "focal")
 
     def __init__(self, options: SeqOptions, data: Labelled, split: Split, name: str = "classify") -> None:
-        self.name, self.sha256, self.description = name, data.sha256, data.description
+        self.name, self.sha256 = name, data.sha256
         self.metrics: dict[str, Direction] = {"accuracy": "higher", "f1": "higher", "loss": "lower"}
         self._series, self._labels, self._split = data.series, data.labels, split
         scaled = scaling(data.series.rows_of(split.train), data.features)
@@ -70,18 +70,17 @@ class ClassifyTask:
         self._bucket = bucket_of(lengths, self._lengths)
         self._rows = [split.train[self._bucket[split.train] == bucket] for bucket in range(len(self._lengths))]
         self.context = self._lengths[-1]
+        self.description = data.description + self._padding(lengths)
         self.static = sum(map(len, self._rows)) == max(map(len, self._rows))
-        self.notes = [*scaled.notes, *self._padding_note(lengths), *without_pictures()]
+        self.notes = [*scaled.notes, *without_pictures()]
 
-    def _padding_note(self, lengths: np.ndarray) -> list[str]:
+    def _padding(self, lengths: np.ndarray) -> str:
+        """How many shapes batches have, and how much of them is padding."""
         if lengths.min() == lengths.max():
-            return []
-        padding = padding_share(lengths[self._split.train], self._lengths)
-        shown = ", ".join(map(str, self._lengths[:12])) + ", ..." * (len(self._lengths) > 12)
-        return [
-            f"series of {lengths.min()} to {lengths.max()} values are padded to {shown}: {len(self._lengths)} shapes "
-            f"of batches, {100 * padding:.1f} % of them padding (seq.buckets)"
-        ]
+            return ""
+        share = padding_share(lengths[self._split.train], self._lengths)
+        shown = ", ".join(map(str, self._lengths[:8])) + ", ..." * (len(self._lengths) > 8)
+        return f"; padded to {len(self._lengths)} lengths ({shown}), {100 * share:.1f} % padding"
 
     @property
     def predictions_per_epoch(self) -> int:
