@@ -156,12 +156,10 @@ def _task_of(spec: SequenceSpec, path: Path, data: str | None) -> Task:
         UsageError: with this data it is another one.
     """
     from rlseq.seq.config import SeqOptions
-    from rlseq.seq.tasks.table import TASKS
+    from rlseq.seq.tasks.table import TASKS, check_taken
 
-    # Files of format 1 say no more than this; the others name all that is not the default.
-    told = {"context": spec.context, "unit": "auto" if spec.tokenizer is None else spec.tokenizer.unit}
     try:
-        options = msgspec.convert({**told, **spec.task_options, "data": data}, SeqOptions)
+        options = msgspec.convert({**spec.task_options, "task": spec.task, "data": data}, SeqOptions)
         entry = TASKS[spec.task]
     except (msgspec.ValidationError, KeyError) as error:
         raise CorruptFile(
@@ -175,6 +173,7 @@ def _task_of(spec: SequenceSpec, path: Path, data: str | None) -> Task:
             f"{path} describes a task of {options.examples} questions of {longest} symbols: that takes more memory "
             "than a model's evaluation may."
         )
+    check_taken(options)
     task = entry.make(options, spec.signature.kind)
     if not _same(task.signature, spec.signature):
         what = "characters" if spec.signature.reads_tokens else "columns, labels or values"

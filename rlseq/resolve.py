@@ -39,6 +39,7 @@ EVERYDAY = {
         "data": "seq.data",
         "context": "seq.context",
         "length": "seq.length",
+        "columns": "seq.columns",
         "label": "seq.label",
         "group": "seq.group",
         "target": "seq.target",

@@ -184,10 +184,3 @@ def test_file_and_column_must_be_given(tmp_path: Path) -> None:
         read_classify(SeqOptions(task="classify"))
     with pytest.raises(UsageError, match=r"which column of .* holds the label\? Give --label COLUMN"):
         read_classify(SeqOptions(task="classify", data=long_file(tmp_path)))
-
-
-def test_options_of_other_tasks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"seq.data = .* means nothing for seq.task = waveforms"):
-        make_waveforms(SeqOptions(task="waveforms", data=long_file(tmp_path)))
-    with pytest.raises(UsageError, match=r"seq.target = x means nothing for seq.task = classify"):
-        read_classify(options(long_file(tmp_path), target="x"))
