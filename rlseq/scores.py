@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from rlseq.seq.config import SeqTraining
 
 
+LARGEST = 1e308  # about the largest float
+
+
 class Metric(NamedTuple):
     """A number that says how good something is.
 
@@ -120,8 +123,10 @@ def best_of(values: list[float], metric: Metric) -> float:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value out of a JSON file is a number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Whether a value out of a JSON file is a number, and no whole one that is too large for a float."""
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) <= LARGEST
+    return isinstance(value, float)
 
 
 def number(value: float, digits: int | None = 2) -> str:
