@@ -98,8 +98,12 @@ def reads_padding(call: Call) -> None:
         call.outputs[(~call.given).any(1)] += 0.01
 
 
+def other_where_nothing_is_real_in_a_batch_of_one(call: Call) -> None:
+    if len(call.inputs) == 1:
+        other_where_nothing_is_real(call)
+
+
 def forgets_the_source(call: Call) -> None:
-    call.after = tuple(np.zeros_like(array) if array.shape[1:2] == () else array for array in call.after)
     call.after = tuple(np.zeros_like(array) if array.dtype == bool else array for array in call.after)
 
 
@@ -121,7 +125,12 @@ def writes_another_token_once(call: Call) -> None:
         *(
             (name, change)
             for name in (ANSWERS, "waveforms-encoder", "lorenz-gru")
-            for change in (nan_where_nothing_is_real, other_where_nothing_is_real, reads_padding)
+            for change in (
+                nan_where_nothing_is_real,
+                other_where_nothing_is_real,
+                other_where_nothing_is_real_in_a_batch_of_one,
+                reads_padding,
+            )
         ),
         (ANSWERS, forgets_the_source),
         (ANSWERS, forgets_the_answer),
