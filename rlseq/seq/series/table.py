@@ -186,7 +186,17 @@ def _header(reader: Any, data: str) -> tuple[str, ...]:
             raise UsageError(
                 f"{data}: the columns {names.index(name) + 1} and {number} are both called {name!r}. Rename one."
             )
+    if all(map(_is_number, names)) and names[0] not in ("0", "1"):  # columns may be called 0, 1, 2
+        raise UsageError(f"{data}: its first line holds numbers, and should name the columns. Write a header above it.")
     return names
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _rows(reader: Any, data: str, width: int) -> Iterator[tuple[int, list[str]]]:

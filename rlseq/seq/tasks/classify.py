@@ -197,7 +197,7 @@ def read_classify(options: SeqOptions) -> ClassifyTask:
     """
     refuse(options, "target", "length", "min_length", "symbols", "pairs")
     if options.data is None:
-        raise UsageError("the task classify learns from a CSV file: give --data FILE --label COLUMN")
+        raise UsageError("the task classify is about a CSV file, and none was named: --data FILE")
     if options.label is None:
         raise UsageError(f"which column of {options.data} holds the label? Give --label COLUMN")
     data = read_labelled(options.data, options.label, options.group)

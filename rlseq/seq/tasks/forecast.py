@@ -258,7 +258,7 @@ def read_forecast(options: SeqOptions) -> ForecastTask:
     """
     refuse(options, "label", "group", "length", "min_length", "symbols", "pairs")
     if options.data is None:
-        raise UsageError("the task forecast learns from a CSV file: give --data FILE --target COLUMN --horizon N")
+        raise UsageError("the task forecast is about a CSV file, and none was named: --data FILE")
     names = read_header(options.data)
     if options.target is None:
         raise UsageError(f"which column is forecast? Give --target COLUMN; {options.data} has {listed(names)}")

@@ -60,7 +60,8 @@ def rows_of(pairs: int, keys: int, symbols: int, *, together: bool) -> Questions
         whole[:, 0 : 2 * pairs : 2] = some(rng, num, keys, pairs)
         whole[:, 1 : 2 * pairs : 2] = keys + some(rng, num, symbols - keys, pairs)
         if together:
-            whole[:, length - pairs :] = rng.permuted(whole[:, 0 : 2 * pairs : 2], axis=1)
+            which = rng.integers(0, pairs, size=(num, pairs))
+            whole[:, length - pairs :] = np.take_along_axis(whole[:, 0 : 2 * pairs : 2], which, 1)
             return whole
         slots = length // 2 - pairs
         weights = np.arange(1, slots + 1) ** (POWER - 1.0)

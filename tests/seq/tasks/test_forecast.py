@@ -183,7 +183,7 @@ def test_a_file(tmp_path: Path) -> None:
         read_forecast(options(data=str(path), target="prize"))
     with pytest.raises(UsageError, match=r"which column is forecast\? Give --target COLUMN; .* has day, price"):
         read_forecast(options(data=str(path)))
-    with pytest.raises(UsageError, match=r"give --data FILE --target COLUMN"):
+    with pytest.raises(UsageError, match=r"none was named: --data FILE"):
         read_forecast(options(target="price"))
 
 
