@@ -35,6 +35,7 @@ EVERYDAY = {
     "dqn": {**_SHARED, "batch_size": "replay.batch_size", "envs": "env.num_envs"},
     "seq": {
         **_SHARED,
+        "task": "seq.task",
         "batch_size": "seq.batch_size",
         "data": "seq.data",
         "context": "seq.context",

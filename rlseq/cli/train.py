@@ -232,12 +232,10 @@ def seq(
 
     out = Output(as_json, quiet or worker.rank() > 0)
     processes = plan_launch(ctx.obj, nproc, max_restarts)
-    values = set_values(assignments or [])
-    if task is not None:
-        values.setdefault("seq", {})["task"] = task
     arguments: dict[str, Any] = {
+        "task": task,
         "recipe": recipe,
-        "values": values,
+        "values": set_values(assignments or []),
         "resume": resume,
         "init_from": init_from,
         "new_head": new_head,
