@@ -257,7 +257,7 @@ def test_completion(tmp_path: Path) -> None:
         return done.stdout.split()
 
     assert complete("rlseq pl") == ["play"]
-    assert complete("rlseq play m") == ["my-run", "mine.onnx", "models"]
+    assert complete("rlseq play m") == ["my-run", "mackey-glass-lstm", "mine.onnx", "models"]
     assert complete("rlseq play models/") == ["models/a.onnx"]
     assert complete("rlseq train dqn --resume m") == ["my-run"]
     assert complete("rlseq train dqn CartPole-v") == ["CartPole-v0", "CartPole-v1"]
