@@ -264,5 +264,6 @@ def test_completion(tmp_path: Path) -> None:
     assert complete("rlseq options optim.beta") == ["optim.beta1", "optim.beta2"]
     assert complete("rlseq play --render m") == ["mp4"]
     assert complete("rlseq compare my-run m") == ["my-run"]
-    assert complete("rlseq compare my-run --tag eval/r") == ["eval/return_mean", "eval/return_std"]
+    assert complete("rlseq compare my-run --tag eval/re") == ["eval/return_mean", "eval/return_std"]
+    assert complete("rlseq compare my-run --tag eval/ma") == ["eval/mase", "eval/mae"]
     assert complete("rlseq card cart") == ["cartpole-dqn"]
