@@ -33,7 +33,7 @@ class Wish(NamedTuple):
 
     prompt: str | None
     tokens: int
-    temperature: float
+    temperature: float | None
     top_k: int | None
     top_p: float | None
     seed: int
@@ -44,8 +44,11 @@ def write(found: Located, wish: Wish, checkpoint: str | None, on_text: Callable[
     from rlseq.player.generate import asked, generate
     from rlseq.player.sampling import Sampling
 
-    sampling = Sampling(wish.temperature, wish.top_k, wish.top_p)
     stepper = _stepper(found, checkpoint)
+    temperature = wish.temperature
+    if temperature is None:
+        temperature = 1.0 if stepper.spec.signature.start is None else 0.0
+    sampling = Sampling(temperature, wish.top_k, wish.top_p)
     tokenizer = _tokenizer(stepper.spec, found)
     prompt = _default_prompt(stepper.spec.signature, tokenizer, found) if wish.prompt is None else wish.prompt
     tokens = tokenizer.encode(prompt)
@@ -68,7 +71,7 @@ def write(found: Located, wish: Wish, checkpoint: str | None, on_text: Callable[
         "text": "".join(texts),
         "tokens": made,
         "tokens_per_second": made / seconds,
-        "temperature": wish.temperature,
+        "temperature": temperature,
         "top_k": wish.top_k,
         "top_p": wish.top_p,
         "seed": wish.seed,

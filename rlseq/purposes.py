@@ -47,7 +47,7 @@ QUESTIONS = Purpose(
     "questions twice as long as the longest that it was trained on",
     windows="",
     sample="What it answers",
-    use="rlseq generate {path} --prompt {question} --temperature 0",
+    use="rlseq generate {path} --prompt {question}",
 )
 CLASSES = Purpose(
     targets="series",

@@ -80,7 +80,7 @@ def test_what_is_next_of_policies_and_of_rows_without_a_question() -> None:
     rows = {"algorithm": "seq", "task": "recall", "sample": "aCbD..bD"}
     assert use_of(rows, "runs/a") == "rlseq generate runs/a"
     quoted = {"algorithm": "seq", "task": "sort", "sample": "a'b=ab"}
-    assert use_of(quoted, "m") == "rlseq generate m --prompt 'a'\"'\"'b' --temperature 0"
+    assert use_of(quoted, "m") == "rlseq generate m --prompt 'a'\"'\"'b'"
 
 
 def test_a_series_tells_the_score_of_its_task(capsys: pytest.CaptureFixture[str]) -> None:
