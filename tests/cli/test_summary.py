@@ -60,7 +60,7 @@ def test_questions_are_shown_with_their_answers_and_one_can_be_asked(capsys: pyt
     assert first.split(maxsplit=2) == ["exact", "match", "0.9987, over 1300 tokens of answers of the"]
     assert "exact match at 2x the length  0.5\n" in text and "token accuracy                0.9999\n" in text
     assert "\n\nWhat it answers:\n105+335=0440\n201+485=6850   not 6860\n\nNext:  " in text
-    assert "Next:  rlseq generate runs/a --prompt 105+335 --temperature 0\n" in text
+    assert "Next:  rlseq generate runs/a --prompt 105+335\n" in text
 
 
 def test_classes_and_forecasts(capsys: pytest.CaptureFixture[str]) -> None:
