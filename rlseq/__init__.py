@@ -18,10 +18,10 @@ from rlseq.version import __version__
 
 if TYPE_CHECKING:
     from rlseq.events import Event
-    from rlseq.pipeline import evaluate, export, generate, load, train
+    from rlseq.pipeline import evaluate, export, generate, load, predict, train
     from rlseq.player.rollout import rollout
 
-__all__ = ["Event", "__version__", "evaluate", "export", "generate", "load", "rollout", "train"]
+__all__ = ["Event", "__version__", "evaluate", "export", "generate", "load", "predict", "rollout", "train"]
 
 _WHERE = {
     "Event": "rlseq.events",
@@ -29,6 +29,7 @@ _WHERE = {
     "export": "rlseq.pipeline",
     "generate": "rlseq.pipeline",
     "load": "rlseq.pipeline",
+    "predict": "rlseq.pipeline",
     "rollout": "rlseq.player.rollout",
     "train": "rlseq.pipeline",
 }

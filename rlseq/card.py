@@ -60,7 +60,7 @@ def make_card(
 ) -> Card:
     """Train a shipped recipe over seeds, and write `card.md`, `card.json`, `curve.png` and the file that is shipped.
 
-    That is `policy.onnx`, or `model.onnx` of a sequence model.
+    That is `policy.onnx`, or `model.onnx` of a sequence model, with pictures of what it says to series.
 
     Args:
         name: of a shipped agent, one that has a recipe.

@@ -45,7 +45,7 @@ def evaluate(
 
     Returns:
         mean_return, std_return, min_return, max_return, episodes, mean_length, steps_per_second, seed, env_id; of a
-        sequence model the metrics of its task, tokens and sample.
+        sequence model task, the task's metrics, tokens (how many predictions were measured), sample and data.
     """
     found = locate(path)
     if found.is_sequence():

@@ -33,7 +33,7 @@ class Wish(NamedTuple):
 
     prompt: str | None
     tokens: int
-    temperature: float
+    temperature: float | None
     top_k: int | None
     top_p: float | None
     seed: int
@@ -44,8 +44,11 @@ def write(found: Located, wish: Wish, checkpoint: str | None, on_text: Callable[
     from rlseq.player.generate import asked, generate
     from rlseq.player.sampling import Sampling
 
-    sampling = Sampling(wish.temperature, wish.top_k, wish.top_p)
     stepper = _stepper(found, checkpoint)
+    temperature = wish.temperature
+    if temperature is None:
+        temperature = 1.0 if stepper.spec.signature.start is None else 0.0
+    sampling = Sampling(temperature, wish.top_k, wish.top_p)
     tokenizer = _tokenizer(stepper.spec, found)
     prompt = _default_prompt(stepper.spec.signature, tokenizer, found) if wish.prompt is None else wish.prompt
     tokens = tokenizer.encode(prompt)
@@ -68,7 +71,7 @@ def write(found: Located, wish: Wish, checkpoint: str | None, on_text: Callable[
         "text": "".join(texts),
         "tokens": made,
         "tokens_per_second": made / seconds,
-        "temperature": wish.temperature,
+        "temperature": temperature,
         "top_k": wish.top_k,
         "top_p": wish.top_p,
         "seed": wish.seed,
@@ -156,12 +159,10 @@ def _task_of(spec: SequenceSpec, path: Path, data: str | None) -> Task:
         UsageError: with this data it is another one.
     """
     from rlseq.seq.config import SeqOptions
-    from rlseq.seq.tasks.table import TASKS
+    from rlseq.seq.tasks.table import TASKS, check_taken
 
-    # Files of format 1 say no more than this; the others name all that is not the default.
-    told = {"context": spec.context, "unit": "auto" if spec.tokenizer is None else spec.tokenizer.unit}
     try:
-        options = msgspec.convert({**told, **spec.task_options, "data": data}, SeqOptions)
+        options = msgspec.convert({**spec.task_options, "task": spec.task, "data": data}, SeqOptions)
         entry = TASKS[spec.task]
     except (msgspec.ValidationError, KeyError) as error:
         raise CorruptFile(
@@ -175,6 +176,7 @@ def _task_of(spec: SequenceSpec, path: Path, data: str | None) -> Task:
             f"{path} describes a task of {options.examples} questions of {longest} symbols: that takes more memory "
             "than a model's evaluation may."
         )
+    check_taken(options)
     task = entry.make(options, spec.signature.kind)
     if not _same(task.signature, spec.signature):
         what = "characters" if spec.signature.reads_tokens else "columns, labels or values"

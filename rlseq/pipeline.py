@@ -111,7 +111,7 @@ def generate(
     *,
     prompt: str | None = None,
     tokens: int = 500,
-    temperature: float = 1.0,
+    temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int = 0,
@@ -124,7 +124,8 @@ def generate(
         path: a run (its model.onnx writes), a shipped model or an `.onnx` file; None: the newest run.
         prompt: what to go on from; None: a line break.
         tokens: how many to make.
-        temperature: the logits are divided by it; 0 takes the likeliest token.
+        temperature: the logits are divided by it; 0 takes the likeliest token. None: 1, or 0 where a question is
+            answered.
         top_k: choose among so many of the likeliest tokens.
         top_p: choose among the likeliest tokens that together have this probability.
         seed: of the random choices.

@@ -21,7 +21,7 @@ from rlseq.questions import answered
 from rlseq.seq.answers import at_last, in_quantiles, rows_at_once
 from rlseq.seq.series.labelled import VALUE, check_numbers, groups_of, in_series, labels_of
 from rlseq.seq.series.ragged import Ragged, bucket_of, padded_lengths
-from rlseq.seq.series.table import Table, check_column, listed, read_header, read_table
+from rlseq.seq.series.table import Table, check_column, check_columns, listed, read_header, read_table
 from rlseq.sequence import Signature
 
 SHAPES = 4  # padded lengths of one file
@@ -157,10 +157,13 @@ def classified(model: Model, asked: Asked) -> Predicted:
             "rows are one series: name the column that does, --group COLUMN"
         )
     if group is not None:
-        check_features(signature, header, others, asked.data)
-    table = read_table(asked.data, texts=others)
+        check_features(signature, header, asked.data)
+    only = signature.features if group is not None else model.spec.task_options.get("columns")
+    if group is None and only is not None:
+        check_columns(only, header, asked.data, {})
+    table = read_table(asked.data, texts=others, only=only)
     check_numbers(table, listed(others))
-    series = in_series(_in_order(table, signature) if group is not None else table, group)
+    series = in_series(table, group)
     truth = None if label is None else _known_labels(table, label, group, signature)
     logits_NK = np.empty((len(series.lengths), len(signature.classes)))
     for which, outputs_BK in _outputs(model, series):
@@ -175,7 +178,7 @@ def classified(model: Model, asked: Asked) -> Predicted:
         rows.append([name, *told, signature.classes[best[number]], *map(_digits, share_NK[number])])
     first = group if group is not None else "row"
     columns = [first, *([] if label is None else [label]), "predicted", *(f"p_{name}" for name in signature.classes)]
-    about: dict[str, Any] = {}
+    about = unread(header, [*others, *table.names])
     if truth is not None:
         about["accuracy"] = sum(row[1] == row[2] for row in rows) / len(rows)
     if series.lengths.max() > model.spec.context:
@@ -195,8 +198,8 @@ def _column(model: Model, asked: Asked, option: str, typed: str | None, header: 
     return trained if isinstance(trained, str) and trained in header else None
 
 
-def check_features(signature: Signature, header: Sequence[str], others: Sequence[str], data: str) -> None:
-    """Refuse a file that lacks a column that the model reads, or has one that it does not.
+def check_features(signature: Signature, header: Sequence[str], data: str) -> None:
+    """Refuse a file that lacks a column that the model reads.
 
     Raises:
         UsageError: the columns are named.
@@ -207,18 +210,12 @@ def check_features(signature: Signature, header: Sequence[str], others: Sequence
             f"{data} lacks the column{'s' * (len(missing) > 1)} {listed(missing)}: the model reads "
             f"{listed(signature.features)}, and the file has {listed(header)}.{did_you_mean(missing[0], header)}"
         )
-    known = {*signature.features, *others}
+
+
+def unread(header: Sequence[str], known: Sequence[str]) -> dict[str, Any]:
+    """What is to be said of columns that the model does not read."""
     more = [name for name in header if name not in known]
-    if more:
-        raise UsageError(
-            f"{data} has the column{'s' * (len(more) > 1)} {listed(more)}, of which the model knows nothing: it reads "
-            f"{listed(signature.features)}. Leave out what it does not read."
-        )
-
-
-def _in_order(table: Table, signature: Signature) -> Table:
-    order = [table.names.index(name) for name in signature.features]
-    return table._replace(names=signature.features, numbers=table.numbers[:, order])
+    return {"unread_columns": more} if more else {}
 
 
 def _known_labels(table: Table, label: str, group: str | None, signature: Signature) -> list[str]:
@@ -258,8 +255,9 @@ def forecast(model: Model, asked: Asked) -> Predicted:
     refuse("forecasts", label=asked.label, group=asked.group)
     spec = model.spec
     signature, context = spec.signature, spec.context
-    check_features(signature, read_header(asked.data), (), asked.data)
-    table = _in_order(read_table(asked.data), signature)
+    header = read_header(asked.data)
+    check_features(signature, header, asked.data)
+    table = read_table(asked.data, only=signature.features)
     values, num = table.numbers.astype(np.float32), len(table.numbers)
     if num < context:
         raise UsageError(
@@ -275,7 +273,8 @@ def forecast(model: Model, asked: Asked) -> Predicted:
         for end, steps in zip(some.tolist(), ahead, strict=True):
             rows += [[str(end), str(step), *_forecast_cells(cells, signature)] for step, cells in enumerate(steps, 1)]
     columns = ["after_row", "step", target, *(f"{target}_q{quantile:g}" for quantile in signature.quantiles)]
-    return Predicted(columns, rows, {"windows": len(ends), "horizon": signature.horizon, "target": target})
+    about = {"windows": len(ends), "horizon": signature.horizon, "target": target}
+    return Predicted(columns, rows, {**about, **unread(header, signature.features)})
 
 
 def _forecast_cells(cells: np.ndarray, signature: Signature) -> list[str]:

@@ -47,7 +47,7 @@ QUESTIONS = Purpose(
     "questions twice as long as the longest that it was trained on",
     windows="",
     sample="What it answers",
-    use="echo {question} > questions.txt && rlseq predict {path} --data questions.txt --out answers.csv",
+    use="rlseq generate {path} --prompt {question}",
 )
 CLASSES = Purpose(
     targets="series",

@@ -35,10 +35,12 @@ EVERYDAY = {
     "dqn": {**_SHARED, "batch_size": "replay.batch_size", "envs": "env.num_envs"},
     "seq": {
         **_SHARED,
+        "task": "seq.task",
         "batch_size": "seq.batch_size",
         "data": "seq.data",
         "context": "seq.context",
         "length": "seq.length",
+        "columns": "seq.columns",
         "label": "seq.label",
         "group": "seq.group",
         "target": "seq.target",

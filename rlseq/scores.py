@@ -6,11 +6,16 @@ The first is its score: runs are compared by it, and the one in the middle is sh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from rlseq.dqn.config import DqnTraining
 from rlseq.purposes import TEXT
-from rlseq.seq.config import SeqTraining
+
+if TYPE_CHECKING:
+    from rlseq.dqn.config import DqnTraining
+    from rlseq.seq.config import SeqTraining
+
+
+LARGEST = 1e308  # about the largest float
 
 
 class Metric(NamedTuple):
@@ -82,6 +87,8 @@ METRICS: dict[str, tuple[Metric, ...]] = {
 
 def metrics_of(options: DqnTraining | SeqTraining) -> tuple[Metric, ...]:
     """The numbers that a training with these options is judged by, its score first."""
+    from rlseq.seq.config import SeqTraining  # here, for the command line must begin without msgspec
+
     if not isinstance(options, SeqTraining):
         return METRICS["dqn"]
     return tuple(metric for metric in METRICS[options.seq.task] if metric.loss in ("", options.seq.loss))
@@ -116,8 +123,10 @@ def best_of(values: list[float], metric: Metric) -> float:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value out of a JSON file is a number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Whether a value out of a JSON file is a number, and no whole one that is too large for a float."""
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) <= LARGEST
+    return isinstance(value, float)
 
 
 def number(value: float, digits: int | None = 2) -> str:

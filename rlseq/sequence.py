@@ -251,7 +251,9 @@ def _of_format_1(text: str | bytes) -> SequenceSpec:
     """Format 1 had models of plain text only, and said at its top what they read."""
     fields = msgspec.json.decode(text, type=dict[str, Any])
     signature = {name: fields.pop(name) for name in ("vocabulary", "tokenizer") if name in fields}
-    return msgspec.convert({**fields, "signature": signature}, SequenceSpec)
+    spec = msgspec.convert({**fields, "signature": signature}, SequenceSpec)
+    unit = "auto" if spec.tokenizer is None else spec.tokenizer.unit
+    return msgspec.structs.replace(spec, task_options={"context": spec.context, "unit": unit})
 
 
 class _Version(msgspec.Struct):

@@ -33,8 +33,9 @@ def read_task(options: SeqTraining) -> Task:
         UsageError: the network is of no kind that the task can be for, or the data are unfit.
     """
     from rlseq.nets.sizes import CORE_KINDS
-    from rlseq.seq.tasks.table import TASKS
+    from rlseq.seq.tasks.table import TASKS, check_taken
 
+    check_taken(options.seq)
     core, entry = options.net.core, TASKS[options.seq.task]
     kind = next((kind for kind in entry.kinds if kind in CORE_KINDS[core]), None)
     if kind is None:

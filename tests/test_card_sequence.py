@@ -15,6 +15,7 @@ import pytest
 from rlseq import card, card_data, zoo
 from rlseq.card import Card, make_card
 from rlseq.card_text import card_text
+from rlseq.curves import curve_of
 from rlseq.errors import CorruptFile, UsageError
 from rlseq.files import read_json, sha256_file
 from rlseq.pipeline import train
@@ -172,7 +173,7 @@ def test_a_real_card(agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     made = make([5]).data
     scored = evaluate(agent / "model.onnx", data=data)
     assert made["shipped"]["loss"] == made["score"]["mean"] == pytest.approx(scored["loss"], rel=1e-5)
-    assert made["tokens"] == scored["tokens"]
+    assert (scored["task"], made["tokens"]) == ("text", scored["tokens"])
     options = SequenceNetOptions(**SMALL_SEQ["net"])
     assert made["shipped"]["parameters"] == parameters(options, Signature(vocabulary=len(set(data.read_text()))))
     assert made["curves"][0]["steps"] == [8, 16, 24]
@@ -236,11 +237,13 @@ def test_a_forecasts_picture_stands_beside_the_card(agent: Path, monkeypatch: py
     assert "![Forecasts of mine](forecasts.png)" in (agent / "card.md").read_text(encoding="utf-8")
 
 
-def test_pictures_are_those_of_the_best_checkpoint() -> None:
+def test_pictures_are_those_of_the_best_checkpoint_and_the_score_is_the_tasks() -> None:
     values: dict[str, Any] = {"run": {"steps": 2}, "net": {"layers": 1, "width": 8}, "engine": {"threads": 1}}
     values |= {"seq": {"task": "lorenz", "context": 12, "horizon": 3}}
     with without_export():
         result = train("seq", net="lstm", recipe="none", values=values)
+    assert (result.summary["task"], "loss" in result.summary) == ("lorenz", True)
+    assert curve_of(Run(result.run), "hparam/mase").values[0] == pytest.approx(result.summary["mase"])
     pictures = card_data.pictures_of(Run(result.run))
     assert list(pictures) == ["forecasts"] and pictures["forecasts"][:4] == b"\x89PNG"
     assert card_data.pictures_of(made_sequence_run("text", [2.0], score=1.5)) == {}

@@ -381,7 +381,9 @@ def test_cuda_without_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_public_api_is_this_list() -> None:
-    assert rlseq.__all__ == ["Event", "__version__", "evaluate", "export", "generate", "load", "rollout", "train"]
+    assert rlseq.__all__ == [
+        *("Event", "__version__", "evaluate", "export", "generate", "load", "predict", "rollout", "train")
+    ]
     assert all(callable(getattr(rlseq, name)) for name in rlseq.__all__ if name != "__version__")
     with pytest.raises(AttributeError, match="no attribute 'prune'"):
         rlseq.prune  # noqa: B018

@@ -15,6 +15,7 @@ import pytest
 
 from rlseq import checkpoints, runs
 from rlseq.errors import CorruptFile, NewerFormat, RlseqError, UsageError
+from tests.made_runs import made_task_run
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +76,18 @@ def test_files_of_other_formats_and_shapes(folder: Path) -> None:
         run.write(file, wrong)
         with pytest.raises(CorruptFile, match=file.replace(".", r"\.")):
             run.lineage() if file == "lineage.json" else run.summary()
+
+
+def test_the_summary_of_a_sequence_model_must_hold_the_score_of_its_task(folder: Path) -> None:
+    run = made_task_run("r", "sort", [0.5], score=0.75)
+    summary = run.summary()
+    assert summary is not None and summary["exact_match"] == 0.75
+    for wrong in ({"loss": 0.5}, {**summary, "exact_match": "all"}, {**summary, "exact_match": None}):
+        run.write("summary.json", wrong)
+        with pytest.raises(CorruptFile, match=r"summary\.json was changed or damaged: it lacks exact_match"):
+            run.summary()
+    run.write("summary.json", {"exact_match": 1})
+    assert run.summary() is not None
 
 
 def test_checkpoints_by_name(folder: Path) -> None:

@@ -61,6 +61,7 @@ def test_what_a_file_holds_of_a_tasks_numbers() -> None:
     assert [metric.key for metric in measured_in(values)] == ["mase", "loss"]
     assert [metric.key for metric in measured_in({"loss": 1.0})] == ["loss"]  # before there were tasks
     assert [metric.key for metric in measured_in({"exact_match": 1.0, "loss": 1.0}, "copy")] == ["exact_match", "loss"]
+    assert measured_in({"task": "sort", "exact_match": 10**400}) == ()
     assert measured_in({"task": "no such task", "loss": 1.0}) == measured_in({"mean_return": 1.0}) == ()
 
 

@@ -53,8 +53,8 @@ def card(
     The runs are card-NAME-s0, card-NAME-s1, ... in the runs folder. Stopped, the
     same command goes on: finished runs of the same code and options are kept,
     interrupted ones resumed. Then card.md, card.json, curve.png and policy.onnx
-    (model.onnx of a sequence model) are written into agents/NAME; the .onnx file
-    is that of the median run.
+    (model.onnx of a sequence model, and pictures of what it says to a series)
+    are written into agents/NAME; the .onnx file is that of the median run.
 
     Examples:
 
@@ -62,6 +62,7 @@ def card(
       rlseq card cartpole-dqn --seeds 0:5 --jobs 2
       rlseq card cartpole-dqn --seeds 3 --episodes 20 --out trial --json
       rlseq card text-gpt --seeds 5
+      rlseq card mackey-glass-lstm --seeds 3
     """
     out = Output(as_json, quiet)
     chosen = card_seeds(seeds)
@@ -128,13 +129,15 @@ def _rows(data: Mapping[str, Any], folder: Path) -> dict[str, str]:
     from rlseq.card_words import metrics_in, score_line
 
     shipped, metrics = data["shipped"], metrics_in(data)
+    pictures = [f"{name}.png" for name in data.get("pictures", ())]
+    files = ["card.md", "card.json", "curve.png", *pictures, ALGORITHMS[data["algorithm"]].exported]
     return {
         metrics[0].words: score_line(data["score"], metrics[0]),
         **{metric.words: score_line(data["other_scores"][metric.key], metric) for metric in metrics[1:]},
         "shipped": f"seed {shipped['seed']}, the median run: {size(shipped['bytes'])}, {shipped['parameters']} "
         "parameters",
         **_speed(data),
-        "written": f"card.md, card.json, curve.png, {ALGORITHMS[data['algorithm']].exported} in {folder}",
+        "written": f"{', '.join(files)} in {folder}",
     }
 
 

@@ -216,6 +216,12 @@ Length = Annotated[
         "seq.length: copy to recall: symbols of a question, or digits; waveforms: values; none: the task's own",
     ),
 ]
+Columns = Annotated[
+    str | None,
+    _everyday(
+        "--columns", "seq.columns: classify, forecast: the columns that are read; none: all others", metavar="A,B,..."
+    ),
+]
 Label = Annotated[str | None, _everyday("--label", "seq.label: classify: the column with the label", metavar="COL")]
 Group = Annotated[
     str | None,

@@ -19,8 +19,14 @@ def generate(
     ] = None,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="How many tokens to make.")] = 500,
     temperature: Annotated[
-        float, typer.Option("--temperature", min=0.0, help="Below 1 the likelier ones gain; 0 takes the likeliest.")
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            "--temperature",
+            min=0.0,
+            help="Below 1 the likelier ones gain; 0 takes the likeliest.",
+            show_default="1; 0 where a question is answered",
+        ),
+    ] = None,
     top_k: Annotated[
         int | None, typer.Option("--top-k", min=1, help="Choose among the K likeliest tokens.", show_default="all")
     ] = None,
@@ -46,7 +52,7 @@ def generate(
     """Let a sequence model write.
 
     With numpy and ONNX Runtime alone: a run's model.onnx, a shipped model or a
-    file. Text appears as it is made.
+    file. Text appears as it is made. A model of questions answers the prompt.
 
     Examples:
 
@@ -54,6 +60,7 @@ def generate(
       rlseq generate text-gpt --prompt "def " --tokens 300 --temperature 0.8
       rlseq generate model.onnx --top-k 20 --top-p 0.95 --seed 7 --json
       rlseq generate runs/my-run --checkpoint last
+      rlseq generate addition-transformer --prompt 123+456
 
     The JSON holds prompt, text, tokens, tokens_per_second, temperature, top_k,
     top_p, seed and path.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlseq.sequence import Signature
+if TYPE_CHECKING:
+    from rlseq.sequence import Signature
 
 LONGEST_NAMES = 200  # characters of columns or classes that are shown
 
@@ -18,6 +19,8 @@ def signature_rows(signature: Mapping[str, Any], facts: Mapping[str, Any]) -> di
         facts: the rest of the description.
     """
     import msgspec
+
+    from rlseq.sequence import Signature
 
     read = msgspec.convert(signature, Signature)
     seen = "" if facts["window"] is None else f", a place sees {facts['window']}"

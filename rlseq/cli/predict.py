@@ -88,6 +88,8 @@ def predict(
     if as_json:
         write_json(result)
         return
+    if "unread_columns" in result:
+        output.note(f"Note: the model does not read the columns {', '.join(result['unread_columns'])}.")
     if "note" in result:
         output.note(f"Note: {result['note']}.")
     rows = {"written": f"{result['predictions']} rows to {result['out']}"}

@@ -14,6 +14,7 @@ from rlseq.cli.everyday import (
     Amp,
     Assignments,
     BatchSize,
+    Columns,
     Context,
     Data,
     DeviceFlag,
@@ -174,6 +175,7 @@ def seq(
     size: Size = None,
     context: Context = None,
     length: Length = None,
+    columns: Columns = None,
     label: Label = None,
     group: Group = None,
     target: Target = None,
@@ -230,12 +232,10 @@ def seq(
 
     out = Output(as_json, quiet or worker.rank() > 0)
     processes = plan_launch(ctx.obj, nproc, max_restarts)
-    values = set_values(assignments or [])
-    if task is not None:
-        values.setdefault("seq", {})["task"] = task
     arguments: dict[str, Any] = {
+        "task": task,
         "recipe": recipe,
-        "values": values,
+        "values": set_values(assignments or []),
         "resume": resume,
         "init_from": init_from,
         "new_head": new_head,
@@ -244,6 +244,7 @@ def seq(
         "size": None if size is None else size.value,
         "context": context,
         "length": length,
+        "columns": None if columns is None else tuple(columns.split(",")),
         "label": label,
         "group": group,
         "target": target,

@@ -85,6 +85,9 @@ class SeqOptions(Options, frozen=True, kw_only=True):
         int,
         Meta(description="copy to recall: validation questions, of each length; waveforms: series", ge=1, le=1_000_000),
     ] = 1_000
+    columns: Annotated[
+        tuple[str, ...], Meta(description="classify, forecast: the columns that are read; none: all others")
+    ] = ()
     label: Annotated[str | None, Meta(description="classify: the column with the label")] = None
     group: Annotated[
         str | None,

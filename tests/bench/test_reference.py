@@ -134,7 +134,7 @@ def test_it_is_scored_on_the_windows_that_ours_is(book: Path) -> None:
     theirs = list(reference.windows(text.validation, 64, 1))
     ours = list(task.validation(1))
     assert len(ours) == len(theirs) == 2
-    assert text.vocabulary == task.vocabulary
+    assert text.vocabulary == task.signature.vocabulary
     for batch, (inputs, targets) in zip(ours, theirs, strict=True):
         kept = slice(None) if batch.mask is None else batch.mask
         np.testing.assert_array_equal(batch.inputs[kept].ravel(), inputs.numpy().ravel())

@@ -13,7 +13,7 @@ from rlseq.cli.card import card_seeds
 from rlseq.errors import UsageError
 from tests.cli.conftest import Cli, failed, only_json
 from tests.test_card_text import DATA
-from tests.test_card_text_sequence import ADDITION
+from tests.test_card_text_sequence import ADDITION, SERIES
 from tests.test_card_text_sequence import DATA as SEQUENCE
 
 Given = list[dict[str, Any]]
@@ -114,3 +114,7 @@ def test_the_end_of_a_model_that_answers(cli: Cli, given: Given, monkeypatch: py
     words = " ".join(result.stdout.split())
     assert "exact match 0.9987 with one seed, which gives no interval exact match at 2x the length 0.25" in words
     assert "latency 1.23 ms an answer (p50), 2 ms (p99), 789 a second" in words
+    assert "written card.md, card.json, curve.png, model.onnx in agents/addition-x" in words
+    monkeypatch.setattr(card, "make_card", lambda name, **arguments: Card(Path(f"agents/{name}"), SERIES))
+    words = " ".join(cli("card mackey-glass-x").stdout.split())
+    assert "written card.md, card.json, curve.png, forecasts.png, model.onnx in agents/mackey-glass-x" in words

@@ -257,12 +257,13 @@ def test_completion(tmp_path: Path) -> None:
         return done.stdout.split()
 
     assert complete("rlseq pl") == ["play"]
-    assert complete("rlseq play m") == ["my-run", "mine.onnx", "models"]
+    assert complete("rlseq play m") == ["my-run", "mackey-glass-lstm", "mine.onnx", "models"]
     assert complete("rlseq play models/") == ["models/a.onnx"]
     assert complete("rlseq train dqn --resume m") == ["my-run"]
     assert complete("rlseq train dqn CartPole-v") == ["CartPole-v0", "CartPole-v1"]
     assert complete("rlseq options optim.beta") == ["optim.beta1", "optim.beta2"]
     assert complete("rlseq play --render m") == ["mp4"]
     assert complete("rlseq compare my-run m") == ["my-run"]
-    assert complete("rlseq compare my-run --tag eval/r") == ["eval/return_mean", "eval/return_std"]
+    assert complete("rlseq compare my-run --tag eval/re") == ["eval/return_mean", "eval/return_std"]
+    assert complete("rlseq compare my-run --tag eval/ma") == ["eval/mase", "eval/mae"]
     assert complete("rlseq card cart") == ["cartpole-dqn"]

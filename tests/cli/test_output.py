@@ -7,7 +7,21 @@ from typing import Any
 
 import pytest
 
-from rlseq.cli.output import Output, duration, number, say, score, show_list, show_pairs, size, told, write_json
+from rlseq.cli.output import (
+    Output,
+    duration,
+    headline,
+    metric_rows,
+    number,
+    say,
+    score,
+    show_list,
+    show_pairs,
+    show_sample,
+    size,
+    told,
+    write_json,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +59,34 @@ def test_what_is_nested_stands_in_parentheses() -> None:
 def test_scores() -> None:
     assert score({"mean_return": 482.25, "std_return": 31.0}) == "482.2 ± 31"
     assert score({}) == score({"mean_return": None}) == "-"
+
+
+def test_a_headline_is_the_score_of_what_was_learnt() -> None:
+    assert headline({"mean_return": 482.25, "std_return": 31.0}) == "482.2 ± 31"
+    assert headline({"loss": 1.47219, "bits_per_token": 2.0}) == "loss 1.4722"
+    assert headline({"task": "sort", "loss": 0.01, "exact_match": 0.99871}) == "exact match 0.9987"
+    assert headline({"task": "lorenz", "loss": 0.01, "mase": 0.1}) == "MASE 0.1"
+    assert headline({"task": "sort", "exact_match": float("nan")}) == "exact match -"
+    assert headline({"task": "of tomorrow", "exact_match": 1.0}) == headline({}) == "-"
+
+
+def test_metrics_of_a_task() -> None:
+    found = metric_rows(
+        {"task": "classify", "f1": 0.5, "accuracy": 0.75, "loss": 0.25, "tokens": 8, "word_share": None}
+    )
+    assert found == {
+        "accuracy": "0.75, over 8 series of the validation split",
+        "macro F1": "0.5",
+        "loss": "0.25 nats a series",
+    }
+    assert metric_rows({"mean_return": 3.0, "tokens": 8}) == {}
+
+
+def test_examples_have_a_heading_and_a_text_has_none(capsys: pytest.CaptureFixture[str]) -> None:
+    show_sample({"task": "sort", "sample": "ba=ab"})
+    show_sample({"sample": "\nabc"})
+    show_sample({"task": "sort", "sample": ""})
+    assert capsys.readouterr().out == "\nWhat it answers:\nba=ab\n\n\nabc\n"
 
 
 @pytest.mark.parametrize(

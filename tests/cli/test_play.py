@@ -123,6 +123,23 @@ def test_how_a_score_is_shown(cli: Cli, given: Any) -> None:
     assert played.endswith("native       yes: compares with no result that is not\nvideo        x.gif\n")
 
 
+def test_how_a_task_is_shown(cli: Cli, given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = {"exact_match": 0.99871, "token_accuracy": 1.0, "loss": 0.01, "tokens": 40, "sample": "ba=ab"}
+    result = {"task": "sort", **scores, "data": "write the symbols in order, length 2"}
+    monkeypatch.setattr(pipeline, "evaluate", lambda *arguments, **named: result)
+    assert cli("eval any --data x").stdout == (
+        "exact match     0.9987, over 40 tokens of answers of the validation split\n"
+        "token accuracy  1\n"
+        "loss            0.01 nats a token\n"
+        "data            write the symbols in order, length 2\n"
+        "\n"
+        "What it answers:\n"
+        "ba=ab\n"
+    )
+    assert cli("eval any --data x --quiet").stdout == "exact match 0.9987\n"
+    assert only_json(cli("eval any --data x --json")) == result
+
+
 def test_quiet_and_json(cli: Cli, given: Any) -> None:
     result = cli("eval", "x.onnx", "-q")
     assert (result.stdout, result.stderr) == ("482.2 ± 31\n", "")

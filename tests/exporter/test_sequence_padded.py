@@ -12,6 +12,7 @@ import torch
 
 from rlseq.errors import ParityError
 from rlseq.exporter.sequence_compare import compare_outputs, padding, random_inputs
+from rlseq.exporter.sequence_padded import check_answering
 from rlseq.exporter.sequence_parity import check_sequence_parity
 from rlseq.nets.stepper import TorchSequence
 from tests.sequence_kinds import SERIES, small_model
@@ -97,8 +98,12 @@ def reads_padding(call: Call) -> None:
         call.outputs[(~call.given).any(1)] += 0.01
 
 
+def other_where_nothing_is_real_in_a_batch_of_one(call: Call) -> None:
+    if len(call.inputs) == 1:
+        other_where_nothing_is_real(call)
+
+
 def forgets_the_source(call: Call) -> None:
-    call.after = tuple(np.zeros_like(array) if array.shape[1:2] == () else array for array in call.after)
     call.after = tuple(np.zeros_like(array) if array.dtype == bool else array for array in call.after)
 
 
@@ -120,7 +125,12 @@ def writes_another_token_once(call: Call) -> None:
         *(
             (name, change)
             for name in (ANSWERS, "waveforms-encoder", "lorenz-gru")
-            for change in (nan_where_nothing_is_real, other_where_nothing_is_real, reads_padding)
+            for change in (
+                nan_where_nothing_is_real,
+                other_where_nothing_is_real,
+                other_where_nothing_is_real_in_a_batch_of_one,
+                reads_padding,
+            )
         ),
         (ANSWERS, forgets_the_source),
         (ANSWERS, forgets_the_answer),
@@ -141,6 +151,21 @@ def test_a_wrong_graph_is_found(name: str, change: Callable[[Call], None]) -> No
         return
     with pytest.raises(ParityError, match=r"the exported graph('s .*differ by up to| wrote the token)"):
         check_sequence_parity(network(name), StandIn(name, change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("change", [forgets_the_source, forgets_the_answer])
+def test_what_is_forgotten_shows_in_the_numbers_of_the_tokens_that_follow(change: Callable[[Call], None]) -> None:
+    def in_outputs_only(call: Call) -> None:
+        if int(call.state[-1]) and call.source is None:
+            right = call.after
+            forgetful = Call(call.inputs, call.state, None, None, call.outputs, call.state)
+            change(forgetful)
+            sequence = network(ANSWERS)
+            call.outputs, _ = sequence.step(call.inputs, sequence.from_numpy(forgetful.after))
+            call.after = right
+
+    with pytest.raises(ParityError, match=r"logits of \(\d, 6\) tokens to a source of \(\d, \d+\) differ by up to"):
+        check_answering(network(ANSWERS), StandIn(ANSWERS, in_outputs_only))  # type: ignore[arg-type]
 
 
 def test_rows_are_padded_in_part_and_wholly() -> None:

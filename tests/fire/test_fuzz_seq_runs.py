@@ -138,7 +138,7 @@ def of_a_stranger(rng: Rng, place: Path) -> Case:
         words = ("train", "seq", "--data", "text.txt", "--recipe", "recipe.toml")
         return Case("recipe: loss", PLANTED, words, loop="none")
     path = place / RUN / "config.json"
-    path.write_text(path.read_text().replace('"cross_entropy"', f'"{loss}"'))
+    path.write_text(path.read_text().replace('"loss": "auto"', f'"loss": "{loss}"'))
     assert PLANTED in path.read_text()
     commands = [RESUME, ("eval", RUN), ("export", RUN, "--out", "o.onnx"), ("generate", RUN, "--checkpoint", "best")]
     return Case("config.json: loss", PLANTED, commands[int(rng.integers(4))], loop="none")

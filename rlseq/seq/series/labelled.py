@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from rlseq.errors import UsageError
 from rlseq.seq.series.ragged import Ragged
-from rlseq.seq.series.table import Table, check_column, listed, read_header, read_table
+from rlseq.seq.series.table import Table, check_column, check_columns, listed, read_header, read_table
 
 VALUE = "value"
 """The one feature of a series that is one row, whose columns are its values over time."""
@@ -46,7 +47,7 @@ class Groups(NamedTuple):
     of_row: np.ndarray
 
 
-def read_labelled(data: str, label: str, group: str | None) -> Labelled:
+def read_labelled(data: str, label: str, group: str | None, columns: Sequence[str] = ()) -> Labelled:
     """Read series with labels.
 
     Args:
@@ -54,6 +55,7 @@ def read_labelled(data: str, label: str, group: str | None) -> Labelled:
         label: the column with the labels.
         group: rows with the same text in this column are one series, in the file's order, and the other columns are its
             features; None: each row is a series of one feature, and the other columns are its values over time.
+        columns: which other columns; none: all.
 
     Raises:
         UsageError: unfit data (`read_table`), an unknown column, no column of numbers, or two labels in one group.
@@ -64,7 +66,8 @@ def read_labelled(data: str, label: str, group: str | None) -> Labelled:
         check_column(group, names, data, "--group")
         if group == label:
             raise UsageError(f"--label and --group are both {label!r}: a label that each series has of its own.")
-    table = read_table(data, texts=(label,) if group is None else (label, group))
+    check_columns(columns, names, data, {"--label": label, "--group": group})
+    table = read_table(data, texts=(label,) if group is None else (label, group), only=columns or None)
     check_numbers(table, label if group is None else f"{label}, {group}")
     of_series = table.texts[label] if group is None else labels_of(table, label, group)
     classes = tuple(sorted(set(of_series)))

@@ -57,12 +57,15 @@ def read_header(data: str, delimiter: str | None = None) -> tuple[str, ...]:
         return _header(reader, data)
 
 
-def read_table(data: str, *, texts: Sequence[str] = (), delimiter: str | None = None) -> Table:
-    """Read a file: the columns `texts` as they are, all others as numbers.
+def read_table(
+    data: str, *, texts: Sequence[str] = (), only: Sequence[str] | None = None, delimiter: str | None = None
+) -> Table:
+    """Read a file: the columns `texts` as they are, the others as numbers.
 
     Args:
         data: a CSV file with a header.
         texts: names of columns; they exist (`check_column`).
+        only: the columns that are read as numbers, in this order; they exist too. None: all others.
         delimiter: between cells; None: of `DELIMITERS`, the one that cuts header and first row into the same, largest
             number of cells.
 
@@ -75,11 +78,13 @@ def read_table(data: str, *, texts: Sequence[str] = (), delimiter: str | None = 
         for text in texts:
             check_column(text, names, data, "the column")
         where = [index for index, name in enumerate(names) if name not in texts]
+        if only is not None:
+            where = [names.index(name) for name in only]
         columns = {name: (names.index(name), [""] * 0) for name in texts}
         numeric = tuple(names[index] for index in where)
         numbers, lines = array("d"), array("q")
         for line, row in _rows(reader, data, len(names)):
-            cells = row if not columns else [row[index] for index in where]
+            cells = row if len(where) == len(names) and only is None else [row[index] for index in where]
             numbers.extend(_fast(cells) or (_number(*cell, data, line) for cell in zip(cells, numeric, strict=True)))
             for name, (index, found) in columns.items():
                 found.append(_text(row[index], data, line, name))
@@ -111,6 +116,27 @@ def check_column(name: str, names: Sequence[str], data: str, flag: str) -> None:
     """
     if name not in names:
         raise UsageError(f"{flag} {name!r}: {data} has the columns {listed(names)}.{did_you_mean(name, names)}")
+
+
+def check_columns(columns: Sequence[str], names: Sequence[str], data: str, others: Mapping[str, str | None]) -> None:
+    """Refuse columns to be read that are not there, are named twice, or are something else.
+
+    Args:
+        columns: their names.
+        names: those that there are.
+        data: the file, for the message.
+        others: flag -> the column that it names.
+
+    Raises:
+        UsageError
+    """
+    for number, name in enumerate(columns):
+        check_column(name, names, data, "--columns")
+        if name in columns[:number]:
+            raise UsageError(f"--columns names {name!r} twice: name each column once.")
+        for flag, other in others.items():
+            if name == other:
+                raise UsageError(f"--columns and {flag} both name {name!r}: leave it out of --columns.")
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:
@@ -186,7 +212,17 @@ def _header(reader: Any, data: str) -> tuple[str, ...]:
             raise UsageError(
                 f"{data}: the columns {names.index(name) + 1} and {number} are both called {name!r}. Rename one."
             )
+    if all(map(_is_number, names)) and names[0] not in ("0", "1"):  # columns may be called 0, 1, 2
+        raise UsageError(f"{data}: its first line holds numbers, and should name the columns. Write a header above it.")
     return names
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _rows(reader: Any, data: str, width: int) -> Iterator[tuple[int, list[str]]]:
@@ -233,7 +269,10 @@ def _number(cell: str, column: str, data: str, line: int) -> float:
     if value == value and "_" not in cell:
         raise UsageError(f"{where} {shown[:SHOWN]} is infinite, or beyond 3.4e38, which float32 holds. Mend the cell.")
     comma = " Decimals are written with a point, 1.5." if shown.count(",") == 1 else ""
-    raise UsageError(f"{where} {shown[:SHOWN]!r} is no number.{comma} Mend the cell, or leave the column out.")
+    raise UsageError(
+        f"{where} {shown[:SHOWN]!r} is no number.{comma} Mend the cell, or leave the column out: --columns "
+        "names those that are read."
+    )
 
 
 def _text(cell: str, data: str, line: int, column: str) -> str:

@@ -12,7 +12,7 @@ import string
 import numpy as np
 
 from rlseq.seq.config import SeqOptions
-from rlseq.seq.tasks.generated import GeneratedTask, Problem, refuse
+from rlseq.seq.tasks.generated import GeneratedTask, Problem
 from rlseq.sequence import Kind
 
 BASE = 10
@@ -21,7 +21,6 @@ PLUS = 10  # the symbol behind the digits
 
 def addition(options: SeqOptions, kind: Kind) -> GeneratedTask:
     """Numbers of `seq.length` digits: `123+456` is answered by `9750`, which is 0579 from its end."""
-    refuse(options, "symbols", "pairs")
     problem = Problem(
         name="addition",
         about="add two numbers, the sum's last digit first",

@@ -20,7 +20,6 @@ from rlseq.seq.series.generated import WAVEFORMS, digest, waveforms
 from rlseq.seq.series.labelled import VALUE, Labelled, read_labelled
 from rlseq.seq.series.ragged import Ragged, bucket_of, padded_lengths, padding_share
 from rlseq.seq.series.scaling import scaling
-from rlseq.seq.tasks.generated import refuse
 from rlseq.seq.tasks.pictures import confusion_picture, without_pictures
 from rlseq.seq.tasks.task import ALL, Answers, Direction, Shown
 from rlseq.sequence import Signature
@@ -195,12 +194,11 @@ def read_classify(options: SeqOptions) -> ClassifyTask:
     Raises:
         UsageError: unfit data.
     """
-    refuse(options, "target", "length", "min_length", "symbols", "pairs")
     if options.data is None:
-        raise UsageError("the task classify learns from a CSV file: give --data FILE --label COLUMN")
+        raise UsageError("the task classify is about a CSV file, and none was named: --data FILE")
     if options.label is None:
         raise UsageError(f"which column of {options.data} holds the label? Give --label COLUMN")
-    data = read_labelled(options.data, options.label, options.group)
+    data = read_labelled(options.data, options.label, options.group, options.columns)
     return ClassifyTask(options, data, stratified(data.labels, data.classes, options.validation, options.data))
 
 
@@ -210,7 +208,6 @@ def make_waveforms(options: SeqOptions) -> ClassifyTask:
     Raises:
         UsageError: lengths that contradict each other, too few examples, or options of other tasks.
     """
-    refuse(options, "data", "label", "group", "target", "symbols", "pairs")
     length = options.length or WAVE_LENGTH
     shortest = options.min_length or (length + 1) // 2
     if shortest > length:

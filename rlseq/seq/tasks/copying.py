@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from rlseq.seq.config import SeqOptions
-from rlseq.seq.tasks.generated import GeneratedTask, Problem, alphabet_of, refuse, uniform
+from rlseq.seq.tasks.generated import GeneratedTask, Problem, alphabet_of, uniform
 from rlseq.sequence import Kind
 
 
 def copying(options: SeqOptions, kind: Kind) -> GeneratedTask:
     """`seq.length` symbols of `seq.symbols`: `abca` is answered by `abca`."""
-    refuse(options, "pairs")
     symbols = options.symbols or 26
     problem = Problem(
         name="copy",

@@ -20,8 +20,7 @@ from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqOptions
 from rlseq.seq.series.generated import digest, lorenz, mackey_glass
 from rlseq.seq.series.scaling import scaling
-from rlseq.seq.series.table import check_column, listed, read_header, read_table
-from rlseq.seq.tasks.generated import refuse
+from rlseq.seq.series.table import check_column, check_columns, listed, read_header, read_table
 from rlseq.seq.tasks.pictures import Forecast, forecast_picture, without_pictures
 from rlseq.seq.tasks.task import ALL, Answers, Direction, Shown
 from rlseq.sequence import Signature
@@ -251,19 +250,24 @@ def split_rows(options: SeqOptions, rows: int, data: str) -> int:
 
 
 def read_forecast(options: SeqOptions) -> ForecastTask:
-    """The task `forecast`, of `seq.data` with `seq.target`: all columns are read.
+    """The task `forecast`, of `seq.data` with `seq.target`: all columns are read, or those of `seq.columns`.
 
     Raises:
         UsageError: unfit data.
     """
-    refuse(options, "label", "group", "length", "min_length", "symbols", "pairs")
     if options.data is None:
-        raise UsageError("the task forecast learns from a CSV file: give --data FILE --target COLUMN --horizon N")
+        raise UsageError("the task forecast is about a CSV file, and none was named: --data FILE")
     names = read_header(options.data)
     if options.target is None:
         raise UsageError(f"which column is forecast? Give --target COLUMN; {options.data} has {listed(names)}")
     check_column(options.target, names, options.data, "--target")
-    table = read_table(options.data)
+    check_columns(options.columns, names, options.data, {})
+    if options.columns and options.target not in options.columns:
+        raise UsageError(
+            f"--columns {','.join(options.columns)} lacks the target {options.target!r}, whose last value a forecast "
+            "goes on from: add it."
+        )
+    table = read_table(options.data, only=options.columns or None)
     rows, width = table.numbers.shape
     description = f"{options.data}, {rows} rows of {width} column{'s' * (width > 1)}"
     data = Multivariate(table.numbers, table.names, table.sha256, description)
@@ -281,7 +285,6 @@ def make_lorenz(options: SeqOptions) -> ForecastTask:
 
 
 def _computed(options: SeqOptions, values: np.ndarray, features: tuple[str, ...], name: str) -> ForecastTask:
-    refuse(options, "data", "label", "group", "length", "min_length", "symbols", "pairs")
     target = options.target or features[0]
     check_column(target, features, f"the series {name}", "--target")
     return ForecastTask(options, Multivariate(values, features, digest(values), f"{len(values)} rows"), target, name)

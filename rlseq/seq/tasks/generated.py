@@ -80,18 +80,6 @@ def uniform(num_symbols: int) -> Questions:
     return lambda rng, num, length: rng.integers(0, num_symbols, size=(num, length))
 
 
-def refuse(options: SeqOptions, *names: str) -> None:
-    """Refuse options that mean nothing for a task.
-
-    Raises:
-        UsageError: one of them is given.
-    """
-    for name in names:
-        value = getattr(options, name)
-        if value is not None:
-            raise UsageError(f"seq.{name} = {value} means nothing for seq.task = {options.task}; leave it out")
-
-
 class GeneratedTask:
     """A task whose questions are drawn as they are needed.
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from rlseq.seq.config import SeqOptions
-from rlseq.seq.tasks.generated import GeneratedTask, Problem, alphabet_of, refuse
+from rlseq.seq.tasks.generated import GeneratedTask, Problem, alphabet_of
 from rlseq.seq.tasks.holdout import Questions
 from rlseq.sequence import Kind
 
 
 def induction(options: SeqOptions, kind: Kind) -> GeneratedTask:
     """`seq.length` tokens of `seq.symbols`, both marks included: `ab=cd=` is answered by `c`."""
-    refuse(options, "pairs")
     symbols = options.symbols or 16
     problem = Problem(
         name="induction",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from rlseq.seq.config import SeqOptions
-from rlseq.seq.tasks.generated import GeneratedTask, Problem, alphabet_of, refuse, uniform
+from rlseq.seq.tasks.generated import GeneratedTask, Problem, alphabet_of, uniform
 from rlseq.sequence import Kind
 
 
 def reversing(options: SeqOptions, kind: Kind) -> GeneratedTask:
     """`seq.length` symbols of `seq.symbols`: `abc` is answered by `cba`."""
-    refuse(options, "pairs")
     symbols = options.symbols or 26
     problem = Problem(
         name="reverse",

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from rlseq.seq.config import SeqOptions
-from rlseq.seq.tasks.generated import GeneratedTask, Problem, alphabet_of, refuse, uniform
+from rlseq.seq.tasks.generated import GeneratedTask, Problem, alphabet_of, uniform
 from rlseq.sequence import Kind
 
 
 def sorting(options: SeqOptions, kind: Kind) -> GeneratedTask:
     """`seq.length` symbols of `seq.symbols`, in the order of the alphabet: `cabca` is answered by `aabcc`."""
-    refuse(options, "pairs")
     symbols = options.symbols or 26
     problem = Problem(
         name="sort",

@@ -89,6 +89,7 @@ def test_cells_that_are_no_numbers_are_named(tmp_path: Path, cell: str, words: s
         ("a,b\n", "has a header and no rows"),
         ("\n1,2\n", "its first line is empty"),
         ("a,b,a \n1,2,3\n", "the columns 1 and 3 are both called 'a'"),
+        ("1.5,2\n3,4\n", "its first line holds numbers, and should name the columns"),
         (",b\n1,2\n", "column 1 of 2 has no name in the header"),
         ("", "is empty; give a CSV file"),
         ('a,b\n1,"2\n', "line 2: unexpected end of data"),
@@ -133,6 +134,10 @@ def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(tables, "open", refuse, raising=False)  # who runs the tests may be allowed everything
     with pytest.raises(UsageError, match=r"cannot read .*Permission denied"):
         read_table(str(path))
+
+
+def test_columns_may_be_called_by_their_number(tmp_path: Path) -> None:
+    assert read(tmp_path, "0,1,2\n5,6,7\n").names == ("0", "1", "2")
 
 
 def test_the_header_alone(tmp_path: Path) -> None:

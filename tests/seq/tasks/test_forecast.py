@@ -183,7 +183,7 @@ def test_a_file(tmp_path: Path) -> None:
         read_forecast(options(data=str(path), target="prize"))
     with pytest.raises(UsageError, match=r"which column is forecast\? Give --target COLUMN; .* has day, price"):
         read_forecast(options(data=str(path)))
-    with pytest.raises(UsageError, match=r"give --data FILE --target COLUMN"):
+    with pytest.raises(UsageError, match=r"none was named: --data FILE"):
         read_forecast(options(target="price"))
 
 
@@ -210,8 +210,17 @@ def test_examples_and_pictures() -> None:
         assert task.pictures(np.zeros(7), shown)["forecasts"].startswith(b"\x89PNG")
 
 
-def test_options_of_other_tasks_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"seq.data = a.csv means nothing for seq.task = lorenz"):
-        make_lorenz(SeqOptions(task="lorenz", data="a.csv"))
-    with pytest.raises(UsageError, match=r"seq.group = id means nothing for seq.task = forecast"):
-        read_forecast(options(data="a.csv", target="x", group="id"))
+def test_columns_that_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("day,price,rain,wind\n" + "".join(f"may {n},{n % 7},{n % 3},{n % 2}\n" for n in range(30)))
+    task = read_forecast(options(data=str(path), target="price", columns=("rain", "price")))
+    assert task.signature.features == ("rain", "price") and task.signature.target == 1
+    assert next(task.validation(1)).inputs[0, -1].tolist() == [20 % 3, 20 % 7]
+    for columns, words in (
+        (("rain",), "--columns rain lacks the target 'price'"),
+        (("price", "sun"), "--columns 'sun': "),
+        (("price", "price"), "--columns names 'price' twice"),
+        ((), r"line 2, column 'day': 'may 0' is no number\. .*--columns names those that are read"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            read_forecast(options(data=str(path), target="price", columns=columns))

@@ -215,9 +215,6 @@ def test_the_space_may_be_too_small() -> None:
         ("selective-copy", {"length": 9}, r"seq.length = 9 is too small for selective-copy: at least 16"),
         ("recall", {"min_length": 9}, r"seq.min_length = 9 is too small for recall: at least 16"),
         ("recall", {"symbols": 7}, r"seq.symbols = 7 has too few keys for seq.pairs = 4: .*seq.symbols=8 or higher"),
-        ("addition", {"symbols": 10}, r"seq.symbols = 10 means nothing for seq.task = addition; leave it out"),
-        ("addition", {"pairs": 2}, r"seq.pairs = 2 means nothing for seq.task = addition"),
-        ("copy", {"pairs": 2}, r"seq.pairs = 2 means nothing for seq.task = copy"),
     ],
 )
 def test_options_that_do_not_fit(name: str, options: dict[str, int], message: str) -> None:
