@@ -10,6 +10,8 @@ the values are right. With blanks it is 99.7 % after 200.
 For `translate` the row is the source, with the queries at its end, drawn anew for each place: a key may be asked
 twice, so that none can be guessed from those before. The answer says each key and its value, for a value is found by
 a key that has just been written; with values alone a small model has learnt nothing in 600 updates.
+
+A row too short for all pairs and their queries has fewer: with `seq.min_length` a training has easy rows too.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def recall(options: SeqOptions, kind: Kind) -> GeneratedTask:
         about=f"write the values of {pairs} keys",
         alphabet=alphabet_of(symbols) + BLANK,
         length=64,
-        shortest=4 * pairs,
+        shortest=4,
         questions=rows_of(pairs, keys, symbols, together=kind == "translate"),
         answers=lambda questions: answered(questions, pairs, with_keys=kind == "translate"),
         places=lambda questions: asked(questions, pairs).places,
@@ -53,13 +55,14 @@ def recall(options: SeqOptions, kind: Kind) -> GeneratedTask:
     return GeneratedTask(problem, options, kind)
 
 
-def rows_of(pairs: int, keys: int, symbols: int, *, together: bool) -> Questions:
-    """Rows of pairs, blanks and queries; symbols below `keys` are keys, those from there on values.
+def rows_of(most: int, keys: int, symbols: int, *, together: bool) -> Questions:
+    """Rows of at most `most` pairs, blanks and queries; symbols below `keys` are keys, those from there on values.
 
     The queries are the last symbols, or each stands at the beginning of a slot of two places, as Zoology has it.
     """
 
     def questions(rng: np.random.Generator, num: int, length: int) -> np.ndarray:
+        pairs = fitting(most, length)
         whole = np.full((num, length), symbols)
         whole[:, 0 : 2 * pairs : 2] = some(rng, num, keys, pairs)
         whole[:, 1 : 2 * pairs : 2] = keys + some(rng, num, symbols - keys, pairs)
@@ -76,6 +79,11 @@ def rows_of(pairs: int, keys: int, symbols: int, *, together: bool) -> Questions
         return whole
 
     return questions
+
+
+def fitting(most: int, length: int) -> int:
+    """Pairs of a row: as many as are wanted, or as it has room for with their queries."""
+    return min(most, length // 4)
 
 
 def some(rng: np.random.Generator, num: int, among: int, count: int) -> np.ndarray:
@@ -95,8 +103,9 @@ class Asked(NamedTuple):
     values: np.ndarray
 
 
-def asked(questions: np.ndarray, pairs: int) -> Asked:
-    """What is asked for behind the pairs."""
+def asked(questions: np.ndarray, most: int) -> Asked:
+    """What is asked for behind the pairs, of which there are at most `most`."""
+    pairs = fitting(most, questions.shape[1])
     keys, later = questions[:, 0 : 2 * pairs : 2], questions[:, 2 * pairs :]
     same_BTK = later[:, :, None] == keys[:, None]
     places = np.nonzero(same_BTK.any(2))[1].reshape(len(questions), pairs)
@@ -104,10 +113,10 @@ def asked(questions: np.ndarray, pairs: int) -> Asked:
     return Asked(places + 2 * pairs, np.take_along_axis(questions[:, 1 : 2 * pairs : 2], which, 1))
 
 
-def answered(questions: np.ndarray, pairs: int, *, with_keys: bool) -> np.ndarray:
+def answered(questions: np.ndarray, most: int, *, with_keys: bool) -> np.ndarray:
     """The values, `[B, pairs]`, or each behind its key, `[B, 2 * pairs]`."""
-    places, values = asked(questions, pairs)
+    places, values = asked(questions, most)
     if not with_keys:
         return values
     keys = np.take_along_axis(questions, places, 1)
-    return np.stack((keys, values), -1).reshape(len(questions), 2 * pairs)
+    return np.stack((keys, values), -1).reshape(len(questions), -1)

@@ -213,7 +213,7 @@ def test_the_space_may_be_too_small() -> None:
         ("copy", {"length": 5, "min_length": 6}, r"seq.min_length = 6 is more than seq.length = 5: set one"),
         ("copy", {"min_length": 30}, r"seq.min_length = 30 is more than seq.length = 20, which is what copy has of"),
         ("selective-copy", {"length": 9}, r"seq.length = 9 is too small for selective-copy: at least 16"),
-        ("recall", {"min_length": 9}, r"seq.min_length = 9 is too small for recall: at least 16"),
+        ("recall", {"min_length": 3}, r"seq.min_length = 3 is too small for recall: at least 4"),
         ("recall", {"symbols": 7}, r"seq.symbols = 7 has too few keys for seq.pairs = 4: .*seq.symbols=8 or higher"),
     ],
 )

@@ -58,3 +58,13 @@ def test_no_more_room_than_needed(length: int) -> None:
     task = made("recall", "tokens", length=length, examples=5)
     for question, answer in pairs_of(task, next(iter(task.validation(5)))):
         assert question[8::2].rstrip(".") == question[8:16:2] and len(answer) == 4 and len(question) == length
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("length", "pairs"), [(4, 1), (9, 2), (15, 3), (16, 4), (40, 4)])
+def test_short_rows_have_fewer_pairs(kind: Kind, length: int, pairs: int) -> None:
+    for question, answer in sampled(made("recall", kind, length=length, examples=3), 50):
+        known = dict(zip(question[: 2 * pairs : 2], question[1 : 2 * pairs : 2], strict=True))
+        later = question[2 * pairs :].replace(".", "")
+        assert len(question) == length and len(later) == pairs
+        assert answer == "".join((key if kind == "translate" else "") + known[key] for key in later)
