@@ -15,8 +15,11 @@ def test_answers_by_python(kind: Kind) -> None:
     for question, answer in sampled(made("recall", kind)):
         known = dict(zip(question[0:8:2], question[1:8:2], strict=True))
         later = question[8:].replace(".", "")
-        assert len(question) == 64 and sorted(later) == sorted(known) and len(known) == 4
-        assert answer == "".join(known[key] for key in later)
+        assert len(question) == 64 and len(later) == len(known) == 4
+        if kind == "tokens":
+            assert sorted(later) == sorted(known) and answer == "".join(known[key] for key in later)
+        else:
+            assert answer == "".join(key + known[key] for key in later)
         assert set(known) <= set("abcdefghijklmnopqrstuvwxyz")
         assert set(known.values()) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZ") and len(set(known.values())) == 4
 
@@ -36,7 +39,8 @@ def test_a_value_is_due_where_its_key_comes_again() -> None:
 
 def test_the_queries_of_a_source_are_its_end() -> None:
     pairs = sampled(made("recall", "translate", length=20), 300)
-    assert all(set(question[8:16]) == {"."} and set(question[16:]) == set(question[:8:2]) for question, _ in pairs)
+    assert all(set(question[8:16]) == {"."} and set(question[16:]) <= set(question[:8:2]) for question, _ in pairs)
+    assert any(len(set(question[16:])) < 4 for question, _ in pairs)
     firsts = np.bincount([question[:8:2].index(question[16]) for question, _ in pairs], minlength=4)
     assert abs(firsts - 75).max() < 35
 
