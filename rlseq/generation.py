@@ -16,9 +16,9 @@ import numpy as np
 from rlseq.errors import CorruptFile, RlseqError, UsageError
 from rlseq.locate import Located
 from rlseq.sequence import SequenceSpec, Signature, Tokenizer
+from rlseq.trained_sequence import opened_model
 
 if TYPE_CHECKING:
-    from rlseq.player.generate import Stepper
     from rlseq.player.sequence import OnnxSequence
     from rlseq.seq.tasks.task import Task
 
@@ -44,7 +44,7 @@ def write(found: Located, wish: Wish, checkpoint: str | None, on_text: Callable[
     from rlseq.player.generate import asked, generate
     from rlseq.player.sampling import Sampling
 
-    stepper = _stepper(found, checkpoint)
+    stepper = opened_model(found, checkpoint)
     temperature = wish.temperature
     if temperature is None:
         temperature = 1.0 if stepper.spec.signature.start is None else 0.0
@@ -77,25 +77,6 @@ def write(found: Located, wish: Wish, checkpoint: str | None, on_text: Callable[
         "seed": wish.seed,
         "path": str(found.path),
     }
-
-
-def _stepper(found: Located, checkpoint: str | None) -> Stepper:
-    if checkpoint is None:
-        from rlseq.player.sequence import load_sequence
-
-        if found.run is not None:
-            from rlseq.resolve import read_sequence_options
-
-            read_sequence_options(found.run)  # refuses a policy's run
-        return load_sequence(found.policy_file())
-    if found.run is None:
-        raise UsageError(f"--checkpoint {checkpoint}: {found.name} is one exported model; only a run has checkpoints.")
-    from rlseq.nets.stepper import TorchSequence
-    from rlseq.seq.model import sequence_spec
-    from rlseq.trained_sequence import open_sequence
-
-    opened = open_sequence(found.run, checkpoint=checkpoint)
-    return TorchSequence(opened.net, sequence_spec(opened.net, opened.task, opened.options))
 
 
 def _tokenizer(spec: SequenceSpec, found: Located) -> Tokenizer:

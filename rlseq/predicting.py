@@ -9,32 +9,23 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlseq.errors import UsageError, check_name, did_you_mean
 from rlseq.files import write_bytes
 from rlseq.locate import Located
-from rlseq.player.generate import Stepper
 from rlseq.questions import answered
 from rlseq.seq.answers import at_last, in_quantiles, rows_at_once
 from rlseq.seq.series.labelled import VALUE, check_numbers, groups_of, in_series, labels_of
 from rlseq.seq.series.ragged import Ragged, bucket_of, padded_lengths
 from rlseq.seq.series.table import Table, check_column, check_columns, listed, read_header, read_table
 from rlseq.sequence import Signature
+from rlseq.trained_sequence import Model, opened_model
 
 SHAPES = 4  # padded lengths of one file
 MEDIAN = 0.5
-
-
-class Model(Stepper, Protocol):
-    """A sequence model that also reads whole sequences."""
-
-    def whole(
-        self, inputs: np.ndarray, given: np.ndarray | None = None, source: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Outputs `[B, P, N]` float32; the arguments are those of `rlseq.seq.batch.TokenBatch`."""
 
 
 class Asked(NamedTuple):
@@ -64,7 +55,7 @@ class Predicted(NamedTuple):
 def predict_into(found: Located, asked: Asked, checkpoint: str | None) -> dict[str, Any]:
     """Predict, and write it down; see `rlseq.pipeline.predict`."""
     check_out(asked, found)
-    model = opened(found, checkpoint)
+    model = opened_model(found, checkpoint)
     signature = model.spec.signature
     if signature.kind == "classify":
         done = classified(model, asked)
@@ -114,30 +105,6 @@ def check_out(asked: Asked, found: Located) -> None:
     for what, path in (("data", Path(asked.data)), ("model", found.path)):
         if "\0" not in str(path) and path.exists() and out.exists() and out.samefile(path):
             raise UsageError(f"--out {out} is the {what} itself, which would be lost: give another name.")
-
-
-def opened(found: Located, checkpoint: str | None) -> Model:
-    """The model: of a run its .onnx file, or the network of a checkpoint.
-
-    Raises:
-        UsageError: a policy, or a checkpoint of what is no run.
-    """
-    if checkpoint is None:
-        from rlseq.player.sequence import load_sequence
-
-        if found.run is not None:
-            from rlseq.resolve import read_sequence_options
-
-            read_sequence_options(found.run)  # refuses a policy's run
-        return load_sequence(found.policy_file())
-    if found.run is None:
-        raise UsageError(f"--checkpoint {checkpoint}: {found.name} is one exported model; only a run has checkpoints.")
-    from rlseq.nets.stepper import TorchSequence
-    from rlseq.seq.model import sequence_spec
-    from rlseq.trained_sequence import open_sequence
-
-    made = open_sequence(found.run, checkpoint=checkpoint)
-    return TorchSequence(made.net, sequence_spec(made.net, made.task, made.options))
 
 
 def classified(model: Model, asked: Asked) -> Predicted:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
+import numpy as np
 
 from rlseq import checkpoints, runs
 from rlseq.errors import UsageError, require
+from rlseq.locate import Located
+from rlseq.player.generate import Stepper
 from rlseq.resolve import read_sequence_options
 from rlseq.seq.config import SeqTraining
 from rlseq.sequence import SequenceSpec
@@ -146,3 +149,33 @@ def export_sequence_again(run: runs.Run, checkpoint: str, target: Path, opset: i
     if summary is not None and target.resolve() == run.exported.resolve():
         run.write("summary.json", {**summary, **export_record(run, opened.checkpoint, report)})
     return report
+
+
+class Model(Stepper, Protocol):
+    """A sequence model that also reads whole sequences."""
+
+    def whole(
+        self, inputs: np.ndarray, given: np.ndarray | None = None, source: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Outputs `[B, P, N]` float32; the arguments are those of `rlseq.seq.batch.TokenBatch`."""
+
+
+def opened_model(found: Located, checkpoint: str | None) -> Model:
+    """A model to be used: of a run its .onnx file, without torch, or the network of a checkpoint.
+
+    Raises:
+        UsageError: a policy, or a checkpoint of what is no run.
+    """
+    if checkpoint is None:
+        from rlseq.player.sequence import load_sequence
+
+        if found.run is not None:
+            read_sequence_options(found.run)  # refuses a policy's run
+        return load_sequence(found.policy_file())
+    if found.run is None:
+        raise UsageError(f"--checkpoint {checkpoint}: {found.name} is one exported model; only a run has checkpoints.")
+    from rlseq.nets.stepper import TorchSequence
+    from rlseq.seq.model import sequence_spec
+
+    opened = open_sequence(found.run, checkpoint=checkpoint)
+    return TorchSequence(opened.net, sequence_spec(opened.net, opened.task, opened.options))

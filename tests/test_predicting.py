@@ -105,7 +105,7 @@ def predicted(folder: Path, model: Any, text: str, monkeypatch: pytest.MonkeyPat
     """The result, with the rows of the file under `rows`."""
     data, out = folder / "data.csv", folder / "out.csv"
     data.write_text(text)
-    monkeypatch.setattr(predicting, "opened", lambda found, checkpoint: model)
+    monkeypatch.setattr(predicting, "opened_model", lambda found, checkpoint: model)
     result = predict_into(Located("onnx", "m", folder / "m.onnx", None), Asked(str(data), out, **asked), None)
     with open(out, newline="") as file:
         return {**result, "rows": list(csv.reader(file))}
@@ -275,7 +275,7 @@ def test_nothing_of_the_users_is_overwritten(tmp_path: Path, monkeypatch: pytest
     data.write_text(SERIES)
     file.write_bytes(b"model")
     (tmp_path / "link.csv").symlink_to(data)
-    monkeypatch.setattr(predicting, "opened", lambda found, checkpoint: Line())
+    monkeypatch.setattr(predicting, "opened_model", lambda found, checkpoint: Line())
     found = Located("onnx", "m", file, None)
     cases: Sequence[tuple[str, str]] = (
         ("data.csv", "is the data itself, which would be lost"),

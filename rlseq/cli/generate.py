@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rlseq.cli.output import Output, write_json
-from rlseq.cli.params import Json, PathArgument, Quiet
+from rlseq.cli.params import Json, NetworkOption, PathArgument, Quiet
 
 
 def generate(
@@ -37,15 +37,7 @@ def generate(
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random choices.")] = 0,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            "--checkpoint",
-            metavar="best|last|STEP",
-            help="Of a run: generate with the network of this checkpoint; needs torch.",
-            show_default="the run's model.onnx",
-        ),
-    ] = None,
+    checkpoint: NetworkOption = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -127,6 +127,15 @@ CheckpointOption = Annotated[
         "--checkpoint", metavar="best|last|STEP", help="Which checkpoint of a run.", callback=checked_checkpoint
     ),
 ]
+NetworkOption = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoint",
+        metavar="best|last|STEP",
+        help="Of a run: with the network of this checkpoint; needs torch.",
+        show_default="the run's model.onnx",
+    ),
+]
 EvaluationSeed = Annotated[
     int, typer.Option("--seed", min=0, help="Episode i is always played with the seed f(SEED, i).")
 ]

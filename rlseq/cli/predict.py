@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rlseq.cli.output import Output, number, show_pairs, write_json
-from rlseq.cli.params import Json, PathArgument, Quiet
+from rlseq.cli.params import Json, NetworkOption, PathArgument, Quiet
 
 SERIES = "Columns and windows"
 
@@ -51,15 +51,7 @@ def predict(
             rich_help_panel=SERIES,
         ),
     ] = None,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            "--checkpoint",
-            metavar="best|last|STEP",
-            help="Of a run: predict with the network of this checkpoint; needs torch.",
-            show_default="the run's model.onnx",
-        ),
-    ] = None,
+    checkpoint: NetworkOption = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

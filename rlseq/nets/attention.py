@@ -18,7 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rlseq.nets.config import SequenceNetOptions
 from rlseq.nets.gpt import PRODUCTS_UP_TO
+from rlseq.nets.sizes import Dimensions, activation
 
 MASKED, MASKED_IN_HALF = -1e9, -30_000.0  # the first is infinite in float16
 WAVELENGTH = 10_000.0
@@ -132,6 +134,19 @@ def _joined(attention: nn.MultiheadAttention, y_BHTK: Tensor) -> Tensor:
 def feed_forward(layer: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer, x_BTD: Tensor) -> Tensor:
     """The two linear layers, `[B, T, D]`."""
     return layer.linear2(layer.dropout(layer.activation(layer.linear1(x_BTD))))
+
+
+def encoder_layer(dims: Dimensions, options: SequenceNetOptions) -> nn.TransformerEncoderLayer:
+    """A layer with its norm first, of which `nn.TransformerEncoder` makes copies."""
+    return nn.TransformerEncoderLayer(
+        dims.width,
+        dims.heads,
+        dims.mlp_width,
+        options.dropout,
+        activation(options),
+        batch_first=True,
+        norm_first=True,
+    )
 
 
 def encode(encoder: nn.TransformerEncoder, x_BSD: Tensor, seen: Seen) -> Tensor:

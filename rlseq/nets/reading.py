@@ -10,12 +10,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from rlseq.nets.attention import Sinusoids, encode, initialise, seen_places
+from rlseq.nets.attention import Sinusoids, encode, encoder_layer, initialise, seen_places
 from rlseq.nets.config import SequenceNetOptions
 from rlseq.nets.network import NetInput
 from rlseq.nets.readers import ValuesReader
 from rlseq.nets.recurrent import recurrent_layers, run_recurrent
-from rlseq.nets.sizes import Dimensions, activation, dimensions
+from rlseq.nets.sizes import Dimensions, dimensions
 from rlseq.sequence import SequenceState, Signature
 
 State = tuple[Tensor, ...]
@@ -32,15 +32,7 @@ class EncoderCore(nn.Module):
     def __init__(self, dims: Dimensions, options: SequenceNetOptions) -> None:
         super().__init__()
         self.positions = Sinusoids(dims.width)
-        layer = nn.TransformerEncoderLayer(
-            dims.width,
-            dims.heads,
-            dims.mlp_width,
-            options.dropout,
-            activation(options),
-            batch_first=True,
-            norm_first=True,
-        )
+        layer = encoder_layer(dims, options)
         self.encoder = nn.TransformerEncoder(layer, dims.layers, enable_nested_tensor=False)
         initialise(self.encoder)
         self.dropout = nn.Dropout(options.dropout)

@@ -20,6 +20,7 @@ from rlseq.nets.attention import (
     Sinusoids,
     cross_attention,
     encode,
+    encoder_layer,
     feed_forward,
     initialise,
     seen_places,
@@ -58,15 +59,7 @@ class TranslationNetwork(nn.Module):
         nn.init.normal_(self.embedding.weight, std=dims.width**-0.5)  # multiplied by its inverse as in the paper
         self.positions = Sinusoids(dims.width)
         self.dropout = nn.Dropout(options.dropout)
-        layer = nn.TransformerEncoderLayer(
-            dims.width,
-            dims.heads,
-            dims.mlp_width,
-            options.dropout,
-            activation(options),
-            batch_first=True,
-            norm_first=True,
-        )
+        layer = encoder_layer(dims, options)
         encoder = nn.TransformerEncoder(layer, dims.layers, nn.LayerNorm(dims.width), enable_nested_tensor=False)
         self.core = nn.Transformer(
             dims.width,

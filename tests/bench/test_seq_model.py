@@ -106,7 +106,7 @@ def test_a_row_ends_where_its_mask_does(book: Path) -> None:
     assert batch.mask is not None
     assert batch.mask.sum(1).tolist() == [4, 8, 12, 16]
     assert batch.mask[0].tolist() == [True] * 4 + [False] * 12
-    assert task.signature.vocabulary == job_for(book, TINY).task.vocabulary
+    assert task.signature == job_for(book, TINY).task.signature
 
 
 def test_parts_of_unequal_token_counts_add_up(book: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> None:

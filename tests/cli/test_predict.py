@@ -23,7 +23,7 @@ def classes(place: Path, monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
 
     (place / "m.onnx").touch()
     (place / "data.csv").write_text("a,kind,b\n1,up,2\n-1,up,-1\n3,up,1\n")
-    monkeypatch.setattr(predicting, "opened", opened)
+    monkeypatch.setattr(predicting, "opened_model", opened)
     return asked
 
 
@@ -46,7 +46,7 @@ def test_json_is_all_there_is(cli: Cli, classes: list[str | None]) -> None:
 def test_every_is_for_forecasts(cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "m.onnx").touch()
     (place / "data.csv").write_text(SERIES)
-    monkeypatch.setattr(predicting, "opened", lambda found, checkpoint: Line())
+    monkeypatch.setattr(predicting, "opened_model", lambda found, checkpoint: Line())
     assert only_json(cli("predict m.onnx --data data.csv --out out.csv --every 2 --json"))["windows"] == 3
     failed(cli("predict m.onnx --data data.csv --out out.csv --every 0"), 2, "--every")
 
