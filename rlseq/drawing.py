@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -46,5 +47,7 @@ def encoded(figure: Figure, kind: str) -> bytes:
     """
     plain: dict[str, Any] = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
     picture = io.BytesIO()
-    figure.savefig(picture, format=kind, metadata=plain)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box is drawn for a letter it lacks
+        figure.savefig(picture, format=kind, metadata=plain)
     return picture.getvalue()

@@ -204,7 +204,7 @@ def test_the_page_of_a_task_of_questions() -> None:
         "(of an even number the lower of the two in the middle",
         "Latency and throughput are of ONNX Runtime alone, with one thread, over 500 answers, on the machine below.",
         "## Examples\n\nWhat it answers, at the first of the validation data:\n\n```text\n105+335=0440\n"
-        "201+485=6850   not 6860\n```\n\n```sh\nrlseq generate addition-x --prompt 105+335 --temperature 0\n"
+        "201+485=6850   not 6860\n```\n\n```sh\nrlseq generate addition-x --prompt 105+335\n"
         "```\n\n## What it costs",
     ):
         assert part in text, part

@@ -57,7 +57,8 @@ def job_of(folder: Path, columns: str, **options: object) -> SequenceJob:
     file = folder / f"{columns}.csv"
     rows = [",".join("xyz"[row % 3] if name == "label" else f"{(row * 7) % 11}" for name in names) for row in range(90)]
     file.write_text("\n".join([columns, *rows]) + "\n")
-    values = {"seq": {"data": str(file), "context": 8, **options}, "net": {"core": "lstm", "layers": 1, "width": 8}}
+    context = {"context": 8} if options["task"] == "forecast" else {}
+    values = {"seq": {"data": str(file), **context, **options}, "net": {"core": "lstm", "layers": 1, "width": 8}}
     job = plan_training(Request("seq", recipe="none", values=values)).job
     assert isinstance(job, SequenceJob)
     return job

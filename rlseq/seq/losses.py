@@ -91,6 +91,14 @@ LOSSES: dict[str, Entry] = {
     "quantile": Entry(_quantile, of_values=True),
 }
 
+# Options of one loss alone.
+OPTIONS = {
+    "label_smoothing": "cross_entropy",
+    "focal_gamma": "focal",
+    "huber_delta": "huber",
+    "quantiles": "quantile",
+}
+
 
 def suitable(signature: Signature) -> list[str]:
     """The names of the losses that suit what a model answers; the first is the usual one."""
@@ -123,13 +131,23 @@ def elementwise(name: str, options: SeqOptions, signature: Signature) -> Element
             f"seq.loss = {name} does not suit a task whose answers are {answers}: it must be {', '.join(known)}, or "
             "package.module:function of your own."
         )
-    if options.label_smoothing and name != "cross_entropy":
-        raise UsageError(
-            f"seq.label_smoothing = {options.label_smoothing:g} is for cross_entropy; the loss {name} would not get "
-            "it: set seq.label_smoothing=0"
-        )
+    _check_own_options(name, options)
     loss = LOSSES[name].make(options, signature) if name in LOSSES else own_loss(name, signature)
     return _scaled(loss, signature.scale[signature.target]) if signature.kind == "forecast" else loss
+
+
+def _check_own_options(name: str, options: SeqOptions) -> None:
+    """Raises:
+    UsageError: an option of another loss is given.
+    """
+    for option, owner in OPTIONS.items():
+        value, usual = getattr(options, option), getattr(SeqOptions(), option)
+        if value != usual and name != owner:
+            shown = list(value) if isinstance(value, tuple) else f"{value:g}"
+            raise UsageError(
+                f"seq.{option} = {shown} is for {owner}; the loss {name} would not get it: leave it out, or give "
+                f"--loss {owner}"
+            )
 
 
 def _scaled(loss: ElementLoss, scale: float) -> ElementLoss:

@@ -116,8 +116,3 @@ def answered(outputs_BPN: Tensor, batch: TokenBatch[Tensor], signature: Signatur
     if signature.quantiles:
         outputs_BPN = outputs_BPN.unflatten(-1, (signature.horizon, len(signature.quantiles)))
     return Answered(outputs_BPN, batch.targets[:, -outputs_BPN.shape[1] :])
-
-
-def loss_name(options: SeqTraining, task: Task) -> str:
-    """The loss that is minimised."""
-    return task.losses[0] if options.seq.loss == "auto" else options.seq.loss

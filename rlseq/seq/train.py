@@ -41,7 +41,7 @@ from rlseq.seq.dropout import DROPOUT, DropoutStream
 from rlseq.seq.evaluation import evaluate
 from rlseq.seq.flops import peak_flops, training_flops
 from rlseq.seq.losses import elementwise, masked_mean
-from rlseq.seq.model import answered, build_network, compiled, loss_name, net_input, recordable
+from rlseq.seq.model import answered, build_network, compiled, net_input, recordable
 from rlseq.seq.numbers import SeqNumbers
 from rlseq.seq.tasks.task import Task
 
@@ -79,7 +79,7 @@ class SeqTrainer:
             self.net, options.optim, total_updates=total, precision=self.precision, recorder=recorder
         )
         self._forward: Callable[..., Any] = compiled(self.net) if options.engine.compile else self.net
-        self._element_loss = elementwise(loss_name(options, task), options.seq, task.signature)
+        self._element_loss = elementwise(options.seq.loss, options.seq, task.signature)
         self._gradients: Gradients = Autograd(self.loss, self.precision, self.device)
         self.recorded = recorder is not None and world.alone and recordable(options, task)
         if recorder is not None and self.recorded:

@@ -71,7 +71,7 @@ def test_none_is_not_given(toy: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("tooy", {}, "there is no benchmark 'tooy'. Did you mean toy? There is: dqn, play, seq, ddp, gpu, toy."),
+        ("tooy", {}, "there is no benchmark 'tooy'. Did you mean toy? There is: dqn, play, seq, ddp, tasks, gpu, toy."),
         ("toy", {"steps": 5}, "bench toy has no --steps; it takes --laps, --repeats, --peer."),
         ("play", {"values": {}}, "bench play has no --set; it takes --episodes, --repeats, --peer."),
         ("seq", {"peer": "sb3"}, "bench seq has no --peer; it takes --data, --part, --repeats."),

@@ -110,7 +110,7 @@ def test_without_a_peer(cli: Cli, calls: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("bench dqnn", "there is no benchmark 'dqnn'. Did you mean dqn? There is: dqn, play, seq, ddp, gpu."),
+        ("bench dqnn", "there is no benchmark 'dqnn'. Did you mean dqn? There is: dqn, play, seq, ddp, tasks, gpu."),
         ("bench dqn --episodes 4", "bench dqn has no --episodes; it takes --steps, --set, --repeats, --peer."),
         ("bench play --set dqn.gamma=1", "bench play has no --set"),
         ("bench seq --peer sb3", "bench seq has no --peer; it takes --data, --part, --repeats."),

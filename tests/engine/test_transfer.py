@@ -72,6 +72,9 @@ def test_batches_come_as_the_stream_gives_them(ahead: bool, device: torch.device
         assert batches.state() == rng.bit_generator.state
         arrays, tensors = batches.take()
         for array, tensor, expected in zip(arrays, tensors, draw(rng), strict=True):
+            if expected is None:
+                assert array is None and tensor is None
+                continue
             np.testing.assert_array_equal(array, expected)
             np.testing.assert_array_equal(tensor.cpu().numpy(), expected, strict=True)
             assert tensor.device == device

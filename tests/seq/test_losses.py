@@ -208,3 +208,18 @@ def test_what_does_not_suit_is_refused(name: str, signature: Signature, message:
 def test_smoothing_is_of_cross_entropy_alone(name: str, signature: Signature) -> None:
     with pytest.raises(UsageError, match=rf"seq.label_smoothing = 0.1 is for cross_entropy; the loss {name} would not"):
         elementwise(name, options(label_smoothing=0.1), signature)
+
+
+@pytest.mark.parametrize(
+    ("name", "signature", "given", "words"),
+    [
+        ("mse", VALUES, {"huber_delta": 3.0}, r"seq.huber_delta = 3 is for huber; the loss mse"),
+        ("mse", VALUES, {"quantiles": (0.1, 0.5)}, r"seq.quantiles = \[0.1, 0.5\] is for quantile; the loss mse"),
+        ("auto", TOKENS, {"focal_gamma": 1.0}, r"seq.focal_gamma = 1 is for focal; the loss cross_entropy"),
+    ],
+)
+def test_an_option_of_another_loss_is_refused(
+    name: str, signature: Signature, given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        elementwise(name, options(**given), signature)

@@ -20,6 +20,7 @@ from rlseq.seq.series.generated import WAVEFORMS, digest, waveforms
 from rlseq.seq.series.labelled import VALUE, Labelled, read_labelled
 from rlseq.seq.series.ragged import Ragged, bucket_of, padded_lengths, padding_share
 from rlseq.seq.series.scaling import scaling
+from rlseq.seq.series.table import listed
 from rlseq.seq.tasks.pictures import confusion_picture, without_pictures
 from rlseq.seq.tasks.task import ALL, Answers, Direction, Shown
 from rlseq.sequence import Signature
@@ -49,8 +50,6 @@ class ClassifyTask:
 
     Attributes: see `rlseq.seq.tasks.task.Task`.
     """
-
-    losses = ("cross_entropy", "focal")
 
     def __init__(self, options: SeqOptions, data: Labelled, split: Split, name: str = "classify") -> None:
         self.name, self.sha256 = name, data.sha256
@@ -177,8 +176,8 @@ def stratified(labels: np.ndarray, classes: tuple[str, ...], validation: float, 
     if numbers.min() < 2:
         single = [repr(name) for name, number in zip(classes, numbers, strict=True) if number < 2]
         raise UsageError(
-            f"{data}: only one series has the label {', '.join(single[:10])}, and it takes two: one to learn from, one "
-            "to measure on. Add one, or take it out."
+            f"{data}: the label{'s' * (len(single) > 1)} {listed(single)} occur{'s' * (len(single) == 1)} in one "
+            "series only, and it takes two: one to learn from, one to measure on. Add one, or take it out."
         )
     rng = np.random.Generator(np.random.PCG64(SPLIT_SEED))
     held = np.zeros(len(labels), np.bool_)

@@ -64,7 +64,6 @@ class ForecastTask:
     """
 
     static = True
-    losses = ("mse", "huber", "quantile")
 
     def __init__(self, options: SeqOptions, data: Multivariate, target: str, name: str = "forecast") -> None:
         self.name, self.sha256 = name, data.sha256
@@ -75,8 +74,8 @@ class ForecastTask:
         of_training = self._values[: self._train, self._target]
         if of_training.min() == of_training.max():
             raise UsageError(
-                f"the column {target!r} of {data.description} is {of_training[0]:g} in all {self._train} rows of the "
-                "training part: there is nothing to forecast. Give another column: --target COLUMN"
+                f"{data.description}: the column {target!r} is {of_training[0]:g} in all {self._train} rows of the "
+                "training part, so there is nothing to forecast. Give another column: --target COLUMN"
             )
         scaled = scaling(self._values[: self._train], data.features)
         self.notes = [*scaled.notes, *without_pictures()]
@@ -220,6 +219,8 @@ def check_quantiles(quantiles: tuple[float, ...]) -> tuple[float, ...]:
     shown = ", ".join(f"{quantile:g}" for quantile in quantiles)
     if any(low >= high for low, high in itertools.pairwise(quantiles)):
         raise UsageError(f"seq.quantiles = [{shown}] must rise from one to the next.")
+    if quantiles == (MEDIAN,):
+        raise UsageError("seq.quantiles = [0.5] is the median alone: give one below and one above it too.")
     if MEDIAN not in quantiles:
         raise UsageError(f"seq.quantiles = [{shown}] lacks 0.5, the median, which is the forecast: add it.")
     return quantiles

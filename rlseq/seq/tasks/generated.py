@@ -94,7 +94,6 @@ class GeneratedTask:
         UsageError: lengths that do not fit, or so few questions that none is held out.
     """
 
-    losses = ("cross_entropy", "focal")
     predictions_per_epoch = None
     metrics: Mapping[str, Direction] = {
         "exact_match": "higher",

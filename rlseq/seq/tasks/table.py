@@ -40,15 +40,12 @@ class Entry(NamedTuple):
 
 
 ANSWERS: tuple[Kind, ...] = ("tokens", "translate")
-COMMON = (
-    *("task", "batch_size", "validation", "loss", "label_smoothing", "focal_gamma", "huber_delta", "quantiles"),
-    "buckets",
-)
+COMMON = ("task", "batch_size", "validation", "loss", "label_smoothing", "focal_gamma", "huber_delta", "quantiles")
 TEXT = ("data", "pattern", "unit", "context")
-DRAWN = ("length", "min_length", "examples")
+DRAWN = ("length", "min_length", "examples", "buckets")
 SYMBOLS = (*DRAWN, "symbols")
 PAIRS = (*SYMBOLS, "pairs")
-CLASSES = ("data", "label", "group", "columns")
+CLASSES = ("data", "label", "group", "columns", "buckets")
 FORECAST = ("data", "target", "columns", "horizon", "context")
 COMPUTED = ("target", "horizon", "context")
 

@@ -80,10 +80,6 @@ class Task(Protocol):
     def metrics(self) -> Mapping[str, Direction]:
         """The names of what `metrics_of` gives; the first one chooses the best checkpoint if nothing else is said."""
 
-    @property
-    def losses(self) -> tuple[str, ...]:
-        """Names of the losses that suit; the first is meant by `auto`."""
-
     def sample(self, rng: np.random.Generator, batch_size: int, rows: slice = ALL) -> TokenBatch[np.ndarray]:
         """A batch of training data, or some rows of one.
 

@@ -51,7 +51,6 @@ class TextTask:
 
     name = "text"
     static = True
-    losses = ("cross_entropy", "focal")
 
     def __init__(self, options: SeqOptions, corpus: Corpus | None = None) -> None:
         corpus = corpus or read_corpus(options.data, options.pattern, options.unit)

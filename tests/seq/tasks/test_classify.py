@@ -169,7 +169,7 @@ def test_waveforms_as_a_task() -> None:
     ("rows", "words"),
     [
         (["1,a", "2,a"], "every series has the label 'a'"),
-        (["1,a", "2,a", "3,b", "4,c"], "only one series has the label 'b', 'c', and it takes two"),
+        (["1,a", "2,a", "3,b", "4,c"], "the labels 'b', 'c' occur in one series only, and it takes two"),
     ],
 )
 def test_too_few_of_a_class_are_refused(tmp_path: Path, rows: list[str], words: str) -> None:

@@ -166,7 +166,7 @@ def test_fewer_rows_than_a_window_are_refused_with_the_numbers() -> None:
 def test_a_constant_target_is_refused_and_named() -> None:
     values = counting()
     values[:14, 1] = 5
-    with pytest.raises(UsageError, match=r"the column 'b' of it is 5 in all 14 rows of the training part"):
+    with pytest.raises(UsageError, match=r"it: the column 'b' is 5 in all 14 rows of the training part"):
         task_of(values, target="b")
     task = task_of(values)
     assert task.signature.scale[1] == 1 and any("'b' is 5 everywhere" in note for note in task.notes)

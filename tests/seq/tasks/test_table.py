@@ -12,7 +12,7 @@ from rlseq.seq.tasks.table import COMMON, TASKS, check_taken
 
 VALUES: dict[str, Any] = {
     **dict.fromkeys(("data", "label", "group", "target"), "x"),
-    **dict.fromkeys(("length", "min_length", "symbols", "pairs", "examples", "context", "horizon"), 7),
+    **dict.fromkeys(("length", "min_length", "symbols", "pairs", "examples", "context", "horizon", "buckets"), 7),
     **{"columns": ("x",), "pattern": "*.md", "unit": "byte"},
 }
 
