@@ -46,8 +46,8 @@ def terms(parent: Run, algorithm: str, options: Training, anew: tuple[str, ...])
     if old.net.core != options.net.core:
         raise UsageError(
             f"--from {parent.path}: its network is of another kind, net.core = {old.net.core} there and "
-            f"{options.net.core} here, so its weights mean nothing to this one. Give --set net.core={old.net.core}, or "
-            "a run of the same kind."
+            f"{options.net.core} here, so its weights mean nothing to this one. Give a run of the same kind; or train "
+            f"that kind, --net {old.net.core}, where the task can be learnt by it."
         )
     changed = differences(type(old.net), old.net, options.net)
     if not changed:

@@ -61,9 +61,9 @@ class SequenceJob(NamedTuple):
         if not new_head:
             if odd:
                 raise UsageError(
-                    f"--from {parent.path}: it was trained on other {odd[0]} than {self.task.description} has, so its "
-                    "weights mean something else. Add --new-head, which begins the ends of the network anew; or give "
-                    f"data with the same {odd[0]}."
+                    f"--from {parent.path}: it was trained on other {odd[0]} than this task has, so its weights mean "
+                    f"something else ({self.task.name}: {self.task.description}). Add --new-head, which begins the "
+                    f"ends of the network anew; or give data with the same {odd[0]}."
                 )
             return found
         both = self.options.net.tied or any(what != "answers" for what in odd)

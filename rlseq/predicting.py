@@ -20,7 +20,7 @@ from rlseq.questions import answered
 from rlseq.seq.answers import at_last, in_quantiles, rows_at_once
 from rlseq.seq.series.labelled import VALUE, check_numbers, groups_of, in_series, labels_of
 from rlseq.seq.series.ragged import Ragged, bucket_of, padded_lengths
-from rlseq.seq.series.table import Table, check_column, check_columns, listed, read_header, read_table
+from rlseq.seq.series.table import Table, check_column, listed, read_header, read_table
 from rlseq.sequence import Signature
 from rlseq.trained_sequence import Model, opened_model
 
@@ -125,10 +125,11 @@ def classified(model: Model, asked: Asked) -> Predicted:
         )
     if group is not None:
         check_features(signature, header, asked.data)
-    only = signature.features if group is not None else model.spec.task_options.get("columns")
-    if group is None and only is not None:
-        check_columns(only, header, asked.data, {})
-    table = read_table(asked.data, texts=others, only=only)
+    only: Sequence[str] | None = signature.features
+    if group is None:
+        known = signature.columns and set(signature.columns) <= set(header)
+        only = signature.columns if known else None
+    table = read_table(asked.data, texts=others, only=only, fix="--label names that of the labels")
     check_numbers(table, listed(others))
     series = in_series(table, group)
     truth = None if label is None else _known_labels(table, label, group, signature)
@@ -146,13 +147,19 @@ def classified(model: Model, asked: Asked) -> Predicted:
     first = group if group is not None else "row"
     columns = [first, *([] if label is None else [label]), "predicted", *(f"p_{name}" for name in signature.classes)]
     about = unread(header, [*others, *table.names])
+    if only is None and signature.columns:
+        about["note"] = (
+            f"the columns are not called as in training ({listed(signature.columns)}): all of them are read, in the "
+            "order of the file"
+        )
     if truth is not None:
         about["accuracy"] = sum(row[1] == row[2] for row in rows) / len(rows)
     if series.lengths.max() > model.spec.context:
-        about["note"] = (
+        longer = (
             f"series of up to {series.lengths.max()} values; the longest that the model was trained on has "
             f"{model.spec.context}"
         )
+        about["note"] = f"{about['note']}; {longer}" if "note" in about else longer
     return Predicted(columns, rows, about)
 
 

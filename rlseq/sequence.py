@@ -89,6 +89,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         features: of a series: the columns that are read, in this order.
         shift, scale: of a series, one a feature: the graph takes raw values and computes `(x - shift) / scale` itself.
         classes: of `classify`: the labels.
+        columns: of `classify` where a row of a table is a series: what its values were called.
         target: of `forecast`: which feature is forecast; in its own unit.
         horizon: of `forecast`: how many values ahead.
         quantiles: of `forecast`: which quantiles each value is given as; none: one number.
@@ -103,6 +104,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     shift: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
     classes: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     target: int = 0
     horizon: int = 0
     quantiles: tuple[float, ...] = ()

@@ -149,13 +149,29 @@ def _shared_run(
     return runs.Run(Path(path)) if run is None else run
 
 
+def _parent(path: str | Path) -> runs.Run:
+    """The run whose weights are begun with.
+
+    Raises:
+        UsageError: it is none.
+    """
+    from rlseq.zoo import agents
+
+    if not runs.is_run(Path(path)) and (Path(path).suffix == ".onnx" or str(path) in agents()):
+        raise UsageError(
+            f"--from {path}: weights are taken from a run, which has them in its checkpoints, and this is one exported "
+            "model. Give a run's folder or name; rlseq list runs lists them."
+        )
+    return runs.open_run(path)
+
+
 def _initial_weights(plan: Plan, trainer: Any) -> Beginning:
     """Load the best weights of the run to begin with, if any, as far as they fit."""
     freeze = list(plan.job.options.optim.freeze)
     if plan.init_from is None:
         alone = f"optim.freeze = {', '.join(freeze)} without --from: these weights stay as chance has drawn them."
         return Beginning([], {"frozen": freeze}, [alone] if plan.run is None else []) if freeze else NOTHING
-    parent = runs.open_run(plan.init_from)
+    parent = _parent(plan.init_from)
     terms = plan.job.check_parent(parent, new_head=plan.new_head)
     checkpoint = parent.checkpoint("best")
     arrays = checkpoints.read_arrays(checkpoint, checkpoints.read_manifest(checkpoint), "model")

@@ -39,7 +39,7 @@ def test_the_same_kind_of_network_will_do(parent: Run) -> None:
 
 def test_another_kind_is_refused_by_name(parent: Run) -> None:
     with pytest.raises(
-        UsageError, match=r"a: its network is of another kind, net.core = lstm there and gpt here.*net.core=l"
+        UsageError, match=r"a: its network is of another kind, net.core = lstm there and gpt here.*--net lstm"
     ):
         terms(parent, "seq", seq(core="gpt"), ())
     options = resolve(DqnTraining, Layer("test", {"env": {"id": "CartPole-v1"}}))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -131,6 +132,18 @@ def test_classes_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     np.testing.assert_allclose([float(row[3]) for row in rows], [share(1.5), share(-2)], rtol=1e-6)
     np.testing.assert_allclose([float(row[2]) + float(row[3]) for row in rows], 1, rtol=1e-6)
     assert result["predictions"] == 2 and result["kind"] == "classify" and "accuracy" not in result
+
+
+def test_columns_are_read_by_their_names_in_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = predicted(tmp_path, Largest(), "t0,t1\n1,2\n-3,-1\n", monkeypatch)["rows"]
+    model = Largest()
+    model.spec = msgspec.structs.replace(
+        model.spec, signature=msgspec.structs.replace(model.spec.signature, columns=("t0", "t1"))
+    )
+    result = predicted(tmp_path, model, "id,t1,t0\na,2,1\nb,-1,-3\n", monkeypatch)
+    assert result["rows"] == plain and result["unread_columns"] == ["id"]
+    other = predicted(tmp_path, model, "u0,u1\n1,2\n-3,-1\n", monkeypatch)
+    assert other["rows"] == plain and "not called as in training (t0, t1)" in other["note"]
 
 
 def test_labels_in_the_data_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,6 +96,18 @@ def test_a_sequence_model_is_trained_by_a_recipe_only_if_it_is_named() -> None:
     assert resolve_new("seq", {}, "text-gpt", "arguments").recipe == "text-gpt"
 
 
+def test_a_size_that_is_typed_wins_over_a_recipes_dimensions() -> None:
+    from rlseq.resolve import resolve_new
+
+    given = {"seq": {"task": "addition"}, "net": {"core": "transformer"}}
+    by_recipe = resolve_new("seq", given, "auto", "arguments")
+    assert by_recipe.recipe == "addition-transformer" and by_recipe.options.net.width == 64
+    given["net"]["size"] = "base"
+    options = resolve_new("seq", given, "auto", "arguments").options
+    assert (options.net.width, options.net.layers, options.net.size) == (None, None, "base")
+    assert options.run.steps == by_recipe.options.run.steps
+
+
 def test_the_shipped_sequence_model_stays_below_two_megabytes() -> None:
     from rlseq.nets.sizes import parameters
     from rlseq.resolve import resolve_new

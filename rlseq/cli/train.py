@@ -225,8 +225,8 @@ def seq(
     go on.
 
     With --json: the run's summary. With --seeds also: runs (a summary each),
-    seeds, and over the runs' final losses mean_loss, std_loss (of the
-    population), min_loss, max_loss.
+    seeds, and over the runs' final scores mean_loss, std_loss (of the
+    population), min_loss, max_loss, or the same of the task's score.
     """
     from rlseq.config import set_values
 

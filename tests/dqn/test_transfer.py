@@ -104,6 +104,12 @@ def test_another_kind_of_network_is_refused(parent: Path) -> None:
     assert not (parent.parent / "refused").exists()
 
 
+@pytest.mark.parametrize("what", ["cartpole-dqn", "somewhere/policy.onnx"])
+def test_an_exported_model_is_no_run(what: str) -> None:
+    with pytest.raises(UsageError, match=f"--from {what}: weights are taken from a run, .* exported model"):
+        small(SHORT, name="child", init_from=what)
+
+
 def test_weights_acted_with_on_a_cpu_follow_frozen_ones_too(twin: Twin) -> None:  # noqa: F811
     """With a GPU, which a CPU stands in for here: they are another layout's copy, one burst behind."""
     ours = trainer({"optim": {"freeze": ["head.*"], "lr_multipliers": {"core.layers.0.bias": 0.5}}})

@@ -25,6 +25,7 @@ class Labelled(NamedTuple):
         features: names.
         sha256: of the data.
         description: the data: name and size.
+        columns: where a series is one row, the names of its values.
     """
 
     series: Ragged
@@ -33,6 +34,7 @@ class Labelled(NamedTuple):
     features: tuple[str, ...]
     sha256: str
     description: str
+    columns: tuple[str, ...] = ()
 
 
 class Groups(NamedTuple):
@@ -79,9 +81,9 @@ def read_labelled(data: str, label: str, group: str | None, columns: Sequence[st
     description = (
         f"{data}, {len(labels)} series of {lengths} values, {len(features)} feature{'s' * (len(features) > 1)}"
     )
-    return Labelled(
-        series, labels, classes, features, table.sha256, f"{description}, {len(classes)} classes: {listed(classes, 8)}"
-    )
+    description += f", {len(classes)} classes: {listed(classes, 8)}"
+    columns = table.names if group is None else ()
+    return Labelled(series, labels, classes, features, table.sha256, description, columns)
 
 
 def check_numbers(table: Table, others: str) -> None:

@@ -58,7 +58,12 @@ def read_header(data: str, delimiter: str | None = None) -> tuple[str, ...]:
 
 
 def read_table(
-    data: str, *, texts: Sequence[str] = (), only: Sequence[str] | None = None, delimiter: str | None = None
+    data: str,
+    *,
+    texts: Sequence[str] = (),
+    only: Sequence[str] | None = None,
+    delimiter: str | None = None,
+    fix: str = "--columns names those that are read",
 ) -> Table:
     """Read a file: the columns `texts` as they are, the others as numbers.
 
@@ -66,6 +71,7 @@ def read_table(
         data: a CSV file with a header.
         texts: names of columns; they exist (`check_column`).
         only: the columns that are read as numbers, in this order; they exist too. None: all others.
+        fix: what can be done about a column of other things than numbers.
         delimiter: between cells; None: of `DELIMITERS`, the one that cuts header and first row into the same, largest
             number of cells.
 
@@ -85,7 +91,9 @@ def read_table(
         numbers, lines = array("d"), array("q")
         for line, row in _rows(reader, data, len(names)):
             cells = row if len(where) == len(names) and only is None else [row[index] for index in where]
-            numbers.extend(_fast(cells) or (_number(*cell, data, line) for cell in zip(cells, numeric, strict=True)))
+            numbers.extend(
+                _fast(cells) or (_number(*cell, data, line, fix) for cell in zip(cells, numeric, strict=True))
+            )
             for name, (index, found) in columns.items():
                 found.append(_text(row[index], data, line, name))
             lines.append(line)
@@ -252,7 +260,7 @@ def _fast(cells: list[str]) -> list[float] | None:
     return values if sum(map(abs, values)) <= LARGEST and "_" not in "".join(cells) else None
 
 
-def _number(cell: str, column: str, data: str, line: int) -> float:
+def _number(cell: str, column: str, data: str, line: int, fix: str) -> float:
     """Raises:
     UsageError: the cell is missing, no number, infinite or beyond float32.
     """
@@ -269,10 +277,7 @@ def _number(cell: str, column: str, data: str, line: int) -> float:
     if value == value and "_" not in cell:
         raise UsageError(f"{where} {shown[:SHOWN]} is infinite, or beyond 3.4e38, which float32 holds. Mend the cell.")
     comma = " Decimals are written with a point, 1.5." if shown.count(",") == 1 else ""
-    raise UsageError(
-        f"{where} {shown[:SHOWN]!r} is no number.{comma} Mend the cell, or leave the column out: --columns "
-        "names those that are read."
-    )
+    raise UsageError(f"{where} {shown[:SHOWN]!r} is no number.{comma} Mend the cell, or leave the column out: {fix}.")
 
 
 def _text(cell: str, data: str, line: int, column: str) -> str:

@@ -62,6 +62,7 @@ class ClassifyTask:
             shift=scaled.shift,
             scale=scaled.scale,
             classes=data.classes,
+            columns=data.columns,
         )
         lengths = data.series.lengths
         self._lengths = padded_lengths(lengths, options.buckets)

@@ -164,8 +164,8 @@ class GeneratedTask:
                 yield self._rows(chosen[first : first + batch_size])
 
     def tally(self, answers: Answers, batch: TokenBatch[np.ndarray]) -> np.ndarray:
-        """`[13]`: targets; of both parts loss, targets, answer tokens, right ones of these, questions, and those
-        that were answered without a fault."""
+        """`[13]`: targets at the training length, which the score is of; of both parts loss, targets, answer tokens,
+        right ones of these, questions, and those that were answered without a fault."""
         assert batch.mask is not None and answers.loss is not None and answers.best is not None
         mask, right = batch.mask, answers.best == batch.targets
         tokens = mask & (batch.targets != self._layout.end)  # that answers end is soon learnt, and would flatter
@@ -179,7 +179,7 @@ class GeneratedTask:
             asked.sum(),
             (asked & (right | ~mask).all(1)).sum(),
         )
-        return np.concatenate(([mask.sum()], sums.ravel()))
+        return np.concatenate((sums[0, 1:2], sums.ravel()))
 
     def metrics_of(self, sums: np.ndarray, sample: str | None) -> dict[str, float]:
         """Shares of questions and of answer tokens that are right, and the loss in nats a target."""
@@ -196,16 +196,22 @@ class GeneratedTask:
         return ""
 
     def examples(self, shown: Shown) -> str:
-        """Some questions with the model's answers, and behind those that are wrong the right ones."""
+        """Some questions with the model's answers, and behind those that are wrong the right ones.
+
+        An answer ends, with dots, at its first wrong token: what the model would have written behind it is not known.
+        """
         batch, best = shown.batch, shown.answers.best
         assert batch.mask is not None and best is not None
-        lines = []
+        in_row, lines = self.signature.start is None, []  # there no answer stands behind another one
         for row in range(min(SHOWN, len(best))):
             mask, question = batch.mask[row], batch.inputs[row] if batch.source is None else batch.source[row]
             if self.signature.kind == "tokens" and self.signature.start is not None:
                 question = question[: mask.argmax()]
-            answer, right = self._text(best[row][mask]), self._text(batch.targets[row][mask])
-            lines.append(f"{self._text(question)}{START}{answer}" + (f"   not {right}" if answer != right else ""))
+            said, right = best[row][mask], batch.targets[row][mask]
+            wrong = np.flatnonzero(said != right)
+            answer = self._text(said[: wrong[0] + 1 if wrong.size and not in_row else None])
+            more = f"{'' if in_row else '...'}   not {self._text(right)}" if wrong.size else ""
+            lines.append(f"{self._text(question)}{START}{answer}{more}")
         return "\n".join(lines)
 
     def pictures(self, sums: np.ndarray, shown: Shown) -> dict[str, bytes]:

@@ -103,7 +103,7 @@ class Task(Protocol):
     def tally(self, answers: Answers, batch: TokenBatch[np.ndarray]) -> np.ndarray:
         """What a validation batch comes to, `[S]` float64: sums, which are added up over batches and processes.
 
-        The first is the number of targets.
+        The first is the number of targets that the score is of.
         """
 
     def metrics_of(self, sums: np.ndarray, sample: str | None) -> dict[str, float]:
