@@ -53,6 +53,8 @@ def test_the_recipe_starts(name: str) -> None:
 def test_the_recipe_of_a_sequence_model_starts(name: str, tmp_path: Path) -> None:
     words = ["train", "seq", "--recipe", name, "--steps", "2", "--name", "short", "--json"]
     words += ["--set", "eval.sample_tokens=5", "--set", "eval.max_tokens=50"]
+    if name.startswith("addition"):
+        words += ["--set", "seq.examples=20"]
     if name.startswith("text"):
         words += ["--data", str(write_text(tmp_path / "t.txt"))]
     result = CliRunner().invoke(app, words)

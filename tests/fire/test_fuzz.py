@@ -153,4 +153,4 @@ KINDS = (of_a_checkpoint, of_a_run, of_a_recipe, of_a_policy, of_a_stranger)
 
 
 def test_no_damaged_file_does_worse_than_be_refused(pool: SimpleQueue[Server], material: Path, tmp_path: Path) -> None:
-    run_cases(pool, material, tmp_path, KINDS, SEED, numbers(400))
+    run_cases(pool, material, tmp_path, KINDS, SEED, numbers(200))

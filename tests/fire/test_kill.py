@@ -16,8 +16,8 @@ from tests.fire.forks import HERE, KILL, NAME, RESUME, Server, assert_same, begi
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forks of a process")
 
 SEED = 20
-KILLS = 120
-KILLS_IN_EXPORT = 10
+KILLS = 80
+KILLS_IN_EXPORT = 6
 SECOND_KILL = 0.25  # chance that the resumed process is killed too
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "one environment": ("CartPole-v1", {}),
