@@ -98,6 +98,9 @@ def _copied(value: Any) -> Any:
 def resolve(tree: type[T], *layers: Layer) -> T:
     """Build the option tree from its defaults and the layers, the last layer winning.
 
+    A layer that sets an option which stands for others (`Field.displaces`) takes those of the layers below away, unless
+    it sets them too.
+
     Raises:
         UsageError: an unknown name (with the nearest), a value of the wrong type or out of range, or options that
             exclude each other; named with the source it came from.
@@ -132,6 +135,9 @@ def _lay(
         else:
             sources[path] = source
             value = converted(value, known[path], source)
+            for displaced in set(known[path].displaces) - values.keys():
+                merged.pop(displaced, None)
+                sources.pop(prefix + displaced, None)
             if isinstance(value, dict) and isinstance(merged.get(key), dict):
                 value = {**{k: v for k, v in merged[key].items() if k not in value}, **value}  # the last stand last
             merged[key] = value

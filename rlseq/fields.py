@@ -17,7 +17,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Field(NamedTuple):
-    """One option as the tables show it."""
+    """One option as the tables show it.
+
+    Attributes:
+        displaces: options of the same group that it stands for: where a later layer sets it, what earlier ones say of
+            them is void.
+    """
 
     path: str
     type: Any
@@ -25,6 +30,12 @@ class Field(NamedTuple):
     default: Any
     help: str
     bounds: str
+    displaces: tuple[str, ...] = ()
+
+
+def displacing(*names: str) -> dict[str, Any]:
+    """For `Meta(extra=...)`: the option's `Field.displaces`."""
+    return {"displaces": names}
 
 
 def fields(tree: type[Options], prefix: str = "") -> Iterator[Field]:
@@ -37,7 +48,8 @@ def fields(tree: type[Options], prefix: str = "") -> Iterator[Field]:
         metas = _metas(field.type)
         default = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
         help_text = next((meta.description for meta in metas if meta.description), "")
-        yield Field(path, field.type, type_text(field.type), default, help_text, _bounds(metas))
+        displaces = tuple(name for meta in metas for name in (meta.extra or {}).get("displaces", ()))
+        yield Field(path, field.type, type_text(field.type), default, help_text, _bounds(metas), displaces)
 
 
 def _metas(kind: Any) -> list[Meta]:

@@ -51,7 +51,6 @@ EVERYDAY = {
         "accumulate": "optim.accumulate",
     },
 }
-OF_A_SIZE = ("layers", "heads", "width", "mlp_width")
 # By a resume; anything else would be another training. Other data than before is noticed by its content.
 MAY_CHANGE = ("run.steps", "run.inexact_resume", "engine.gradients", "seq.data")
 
@@ -110,16 +109,9 @@ def resolve_new(algorithm: str, given: Mapping[str, Any], recipe: str | Path, so
     found = find_recipe(algorithm, recipe, given)
     layers = [Layer(source, given)]
     if found is not None:
-        layers.insert(0, Layer(f"recipe {found.name}", _sized(found.values, given)))
+        layers.insert(0, Layer(f"recipe {found.name}", found.values))
     options: Training = resolve(TREES[algorithm], *layers)
     return Resolved(options, found.name if found else None)
-
-
-def _sized(values: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A recipe's values; without its dimensions where a size was typed, which would otherwise mean nothing."""
-    if _typed(given, "net", "size") is None or not isinstance(values.get("net"), Mapping):
-        return values
-    return {**values, "net": {name: value for name, value in values["net"].items() if name not in OF_A_SIZE}}
 
 
 def find_recipe(algorithm: str, recipe: str | Path, given: Mapping[str, Any]) -> Recipe | None:

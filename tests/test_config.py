@@ -13,6 +13,7 @@ from rlseq.dqn.config import DqnTraining
 from rlseq.errors import UsageError
 from rlseq.fields import fields
 from rlseq.recipe import read_recipe
+from rlseq.seq.config import SeqTraining
 
 
 def typed(*assignments: str) -> DqnTraining:
@@ -24,6 +25,27 @@ def test_default_then_recipe_then_command_line() -> None:
     options = resolve(DqnTraining, recipe, Layer("command line", set_values(["dqn.gamma=0.9", "env.kwargs.b=7"])))
     assert (options.dqn.gamma, options.dqn.tau, options.dqn.double) == (0.9, 0.1, True)
     assert options.env.kwargs == {"a": 1, "b": 7}
+
+
+def test_a_size_takes_the_dimensions_of_the_layers_below_away_but_not_those_beside_it() -> None:
+    recipe = Layer("recipe r", {"net": {"width": 64, "layers": 2, "mlp_width": 99, "heads": 2, "dropout": 0.1}})
+    line = Layer("command line", set_values(["net.width=32", "net.size=tiny"]))
+
+    def net(*layers: Layer) -> tuple[object, ...]:
+        options = resolve(SeqTraining, *layers).net
+        return options.size, options.width, options.layers, options.mlp_width, options.heads, options.dropout
+
+    assert net(recipe) == ("small", 64, 2, 99, 2, 0.1)
+    assert net(recipe, line) == ("tiny", 32, None, None, None, 0.1)
+    assert net(line, recipe) == ("tiny", 64, 2, 99, 2, 0.1)
+    assert net(recipe, line, Layer("more", {"net": {"size": "base"}})) == ("base", None, None, None, None, 0.1)
+    assert net(Layer("file", {"net": {"size": "base", **recipe.values["net"]}})) == ("base", 64, 2, 99, 2, 0.1)
+
+
+def test_options_stand_only_for_options_of_their_group() -> None:
+    paths = {field.path: field.displaces for tree in (DqnTraining, SeqTraining) for field in fields(tree)}
+    named = {path.rpartition(".")[0] + "." + name for path, names in paths.items() for name in names}
+    assert named == {"net.layers", "net.heads", "net.width", "net.mlp_width"} and named <= paths.keys()
 
 
 @pytest.mark.parametrize(

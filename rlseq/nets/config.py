@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from rlseq.fields import Options
+from rlseq.fields import Options, displacing
 
 
 class NetOptions(Options, frozen=True, kw_only=True):
@@ -34,7 +34,10 @@ class SequenceNetOptions(Options, frozen=True, kw_only=True):
     ] = None
     size: Annotated[
         Literal["tiny", "small", "base"],
-        Meta(description="layers, heads and width by name; each of them may be given instead"),
+        Meta(
+            description="layers, heads and width by name; each of them may be given instead",
+            extra=displacing("layers", "heads", "width", "mlp_width"),
+        ),
     ] = "small"
     layers: Annotated[Annotated[int, Meta(ge=1, le=1_000)] | None, Meta(description="layers; none: of the size")] = None
     heads: Annotated[
