@@ -216,9 +216,11 @@ def resolve_resumed(run: Run, algorithm: str, given: Mapping[str, Any], source: 
     options: Training = resolve(type(stored), Layer(str(run.path), base), Layer(source, given))
     for path, (old, new) in differences(type(stored), stored, options).items():
         if path not in MAY_CHANGE:
+            group, _, option = path.partition(".")
+            why = "" if option in given.get(group, {}) else " by what was given in its place"
             raise UsageError(
                 f"{run.path} was trained with {path} = {old!r}, and a resume goes on exactly, so it cannot become "
-                f"{new!r}. Leave it out, or start a new run from these weights: --from {run.path}"
+                f"{new!r}{why}. Leave it out, or start a new run from these weights: --from {run.path}"
             )
     # Tables are equal in any order, but of learning-rate multipliers the last one counts.
     options = msgspec.structs.replace(options, optim=stored.optim)

@@ -22,7 +22,7 @@ from rlseq.seq.series.ragged import Ragged, bucket_of, padded_lengths, padding_s
 from rlseq.seq.series.scaling import scaling
 from rlseq.seq.series.table import listed
 from rlseq.seq.tasks.pictures import confusion_picture, without_pictures
-from rlseq.seq.tasks.task import ALL, Answers, Direction, Shown
+from rlseq.seq.tasks.task import ALL, Answers, Direction, Showing, Shown
 from rlseq.sequence import Signature
 
 SPLIT_SEED = 0  # which series of a class are for validation
@@ -39,7 +39,7 @@ class Split(NamedTuple):
     validation: np.ndarray
 
 
-class ClassifyTask:
+class ClassifyTask(Showing):
     """Series with labels.
 
     Args:
@@ -126,10 +126,6 @@ class ClassifyTask:
     def _confusion(self, sums: np.ndarray) -> np.ndarray:
         num = len(self.signature.classes)
         return sums[2:].reshape(num, num)
-
-    def prompt(self) -> str:
-        """None."""
-        return ""
 
     def examples(self, shown: Shown) -> str:
         """Some labels, and what the model said."""

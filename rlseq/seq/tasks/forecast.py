@@ -22,7 +22,7 @@ from rlseq.seq.series.generated import digest, lorenz, mackey_glass
 from rlseq.seq.series.scaling import scaling
 from rlseq.seq.series.table import check_column, check_columns, listed, read_header, read_table
 from rlseq.seq.tasks.pictures import Forecast, forecast_picture, without_pictures
-from rlseq.seq.tasks.task import ALL, Answers, Direction, Shown
+from rlseq.seq.tasks.task import ALL, Answers, Direction, Showing, Shown
 from rlseq.sequence import Signature
 
 ROWS = 5_000  # of a computed series
@@ -48,7 +48,7 @@ class Multivariate(NamedTuple):
     description: str
 
 
-class ForecastTask:
+class ForecastTask(Showing):
     """Windows of a series.
 
     Args:
@@ -178,10 +178,6 @@ class ForecastTask:
             "loss": squared / count / deviation**2,
         }
         return {**metrics, "coverage": within / count} if self.signature.quantiles else metrics
-
-    def prompt(self) -> str:
-        """None."""
-        return ""
 
     def examples(self, shown: Shown) -> str:
         """The first window's values, and their forecast."""

@@ -28,7 +28,7 @@ from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqOptions
 from rlseq.seq.tasks.holdout import Key, Questions, training_questions, validation_questions
 from rlseq.seq.tasks.layout import Layout, width
-from rlseq.seq.tasks.task import ALL, Answers, Direction, Shown
+from rlseq.seq.tasks.task import ALL, Answers, Direction, Showing, Shown
 from rlseq.sequence import Kind, Signature, Tokenizer
 
 START, END = "=", "\n"
@@ -80,7 +80,7 @@ def uniform(num_symbols: int) -> Questions:
     return lambda rng, num, length: rng.integers(0, num_symbols, size=(num, length))
 
 
-class GeneratedTask:
+class GeneratedTask(Showing):
     """A task whose questions are drawn as they are needed.
 
     Args:
@@ -191,10 +191,6 @@ class GeneratedTask:
                 metrics |= {name + part: value for name, value in values.items() if name + part in self.metrics}
         return metrics
 
-    def prompt(self) -> str:
-        """None: the examples show more."""
-        return ""
-
     def examples(self, shown: Shown) -> str:
         """Some questions with the model's answers, and behind those that are wrong the right ones.
 
@@ -213,10 +209,6 @@ class GeneratedTask:
             more = f"{'' if in_row else '...'}   not {self._text(right)}" if wrong.size else ""
             lines.append(f"{self._text(question)}{START}{answer}{more}")
         return "\n".join(lines)
-
-    def pictures(self, sums: np.ndarray, shown: Shown) -> dict[str, bytes]:
-        """None."""
-        return {}
 
     def _text(self, tokens: np.ndarray) -> str:
         """Up to the end, which padding is too."""

@@ -38,8 +38,31 @@ class Shown(NamedTuple):
     answers: Answers
 
 
-class Task(Protocol):
+class Showing(Protocol):
+    """What a task shows of a model besides its metrics: nothing, but for what it defines itself."""
+
+    def prompt(self) -> str:
+        """What a sample begins with; "": the task has no sample."""
+        return ""
+
+    def examples(self, shown: Shown) -> str:
+        """Some rows of a validation batch as text, with what the model answered; "": there is nothing to read."""
+        return ""
+
+    def pictures(self, sums: np.ndarray, shown: Shown) -> dict[str, bytes]:
+        """Pictures of an evaluation, name -> PNG; none where there is nothing to see.
+
+        Args:
+            sums: `[S]`, of all validation batches.
+            shown: one of them.
+        """
+        return {}
+
+
+class Task(Showing, Protocol):
     """Batches to learn from, batches to be measured on, and what the measurements are called.
+
+    A task inherits from `Showing`. What else stands here it simply has, much of it as plain attributes.
 
     A task holds no random state: whoever samples brings the generator, whose state is then the sampler's whole state.
     """
@@ -112,18 +135,4 @@ class Task(Protocol):
         Args:
             sums: `[S]`, of all validation batches.
             sample: what the model wrote; None or "": nothing, and metrics of it are left out.
-        """
-
-    def prompt(self) -> str:
-        """What a sample begins with; "": the task has no sample."""
-
-    def examples(self, shown: Shown) -> str:
-        """Some rows of a validation batch as text, with what the model answered; "": there is nothing to read."""
-
-    def pictures(self, sums: np.ndarray, shown: Shown) -> dict[str, bytes]:
-        """Pictures of an evaluation, name -> PNG; none where there is nothing to see.
-
-        Args:
-            sums: `[S]`, of all validation batches.
-            shown: one of them.
         """

@@ -18,7 +18,7 @@ from rlseq.errors import UsageError
 from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqOptions
 from rlseq.seq.corpus import Corpus, read_corpus
-from rlseq.seq.tasks.task import ALL, Answers, Direction, Shown
+from rlseq.seq.tasks.task import ALL, Answers, Direction, Showing
 from rlseq.sequence import Signature
 
 NO_WORD = re.compile(r"\W+")
@@ -36,7 +36,7 @@ class Split(NamedTuple):
     validation: np.ndarray
 
 
-class TextTask:
+class TextTask(Showing):
     """Language modelling of one text.
 
     Args:
@@ -119,14 +119,6 @@ class TextTask:
         if tokenizer.unit == "byte" or "\n" in tokenizer.characters:
             return "\n"
         return tokenizer.decode(self._corpus.tokens[:1])
-
-    def examples(self, shown: Shown) -> str:
-        """None: the sample shows more."""
-        return ""
-
-    def pictures(self, sums: np.ndarray, shown: Shown) -> dict[str, bytes]:
-        """None."""
-        return {}
 
 
 def split_tokens(corpus: Corpus, validation: float, context: int) -> Split:
