@@ -20,7 +20,7 @@ from rlseq.questions import answered
 from rlseq.seq.answers import at_last, in_quantiles, rows_at_once
 from rlseq.seq.series.labelled import VALUE, check_numbers, groups_of, in_series, labels_of
 from rlseq.seq.series.ragged import Ragged, bucket_of, padded_lengths
-from rlseq.seq.series.table import Table, check_column, listed, read_header, read_table
+from rlseq.seq.series.table import Table, begun_table, check_column, listed, read_table
 from rlseq.sequence import Signature
 from rlseq.trained_sequence import Model, opened_model
 
@@ -114,22 +114,14 @@ def classified(model: Model, asked: Asked) -> Predicted:
         UsageError: unfit data, other columns than the model's, or a label that it does not know.
     """
     refuse("tells classes", every=asked.every)
-    signature, header = model.spec.signature, read_header(asked.data)
-    label = _column(model, asked, "label", asked.label, header)
-    group = _column(model, asked, "group", asked.group, header)
-    others = [name for name in (label, group) if name is not None]
-    if group is None and signature.features != (VALUE,):
-        raise UsageError(
-            f"the model reads series of {listed(signature.features)}, row by row, and {asked.data} does not say which "
-            "rows are one series: name the column that does, --group COLUMN"
-        )
-    if group is not None:
-        check_features(signature, header, asked.data)
-    only: Sequence[str] | None = signature.features
-    if group is None:
-        known = signature.columns and set(signature.columns) <= set(header)
-        only = signature.columns if known else None
-    table = read_table(asked.data, texts=others, only=only, fix="--label names that of the labels")
+    signature = model.spec.signature
+    with begun_table(asked.data) as file:
+        header = file.names
+        label = _column(model, asked, "label", asked.label, header)
+        group = _column(model, asked, "group", asked.group, header)
+        others = [name for name in (label, group) if name is not None]
+        only = _features(signature, group, header, asked.data)
+        table = read_table(file, texts=others, only=only, fix="--label names that of the labels")
     check_numbers(table, listed(others))
     series = in_series(table, group)
     truth = None if label is None else _known_labels(table, label, group, signature)
@@ -170,6 +162,23 @@ def _column(model: Model, asked: Asked, option: str, typed: str | None, header: 
         return typed
     trained = model.spec.task_options.get(option)
     return trained if isinstance(trained, str) and trained in header else None
+
+
+def _features(signature: Signature, group: str | None, header: Sequence[str], data: str) -> Sequence[str] | None:
+    """The columns that hold a classifier's series; None: all that there are, whatever they are called.
+
+    Raises:
+        UsageError: they are not there, or nothing says which rows are one series.
+    """
+    if group is not None:
+        check_features(signature, header, data)
+        return signature.features
+    if signature.features != (VALUE,):
+        raise UsageError(
+            f"the model reads series of {listed(signature.features)}, row by row, and {data} does not say which rows "
+            "are one series: name the column that does, --group COLUMN"
+        )
+    return signature.columns if signature.columns and set(signature.columns) <= set(header) else None
 
 
 def check_features(signature: Signature, header: Sequence[str], data: str) -> None:
@@ -229,9 +238,9 @@ def forecast(model: Model, asked: Asked) -> Predicted:
     refuse("forecasts", label=asked.label, group=asked.group)
     spec = model.spec
     signature, context = spec.signature, spec.context
-    header = read_header(asked.data)
-    check_features(signature, header, asked.data)
-    table = read_table(asked.data, only=signature.features)
+    with begun_table(asked.data) as file:
+        check_features(signature, file.names, asked.data)
+        table = read_table(file, only=signature.features)
     values, num = table.numbers.astype(np.float32), len(table.numbers)
     if num < context:
         raise UsageError(
@@ -248,7 +257,7 @@ def forecast(model: Model, asked: Asked) -> Predicted:
             rows += [[str(end), str(step), *_forecast_cells(cells, signature)] for step, cells in enumerate(steps, 1)]
     columns = ["after_row", "step", target, *(f"{target}_q{quantile:g}" for quantile in signature.quantiles)]
     about = {"windows": len(ends), "horizon": signature.horizon, "target": target}
-    return Predicted(columns, rows, {**about, **unread(header, signature.features)})
+    return Predicted(columns, rows, {**about, **unread(file.names, signature.features)})
 
 
 def _forecast_cells(cells: np.ndarray, signature: Signature) -> list[str]:

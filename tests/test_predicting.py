@@ -17,6 +17,7 @@ from rlseq import predicting
 from rlseq.errors import UsageError
 from rlseq.locate import Located
 from rlseq.predicting import Asked, predict_into
+from rlseq.seq.series import table as tables
 from rlseq.sequence import SequenceSpec, Signature, Tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -122,6 +123,19 @@ def refused(folder: Path, model: Any, text: str, monkeypatch: pytest.MonkeyPatch
 
 def share(logit: float) -> float:
     return float(1 / (1 + np.exp(-logit)))
+
+
+@pytest.mark.parametrize(("model", "text"), [(Largest(), "t0,t1\n1,2\n"), (Line(), "x,extra\n" + "1,0\n" * 3)])
+def test_the_file_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Any, text: str) -> None:
+    opened: list[str] = []
+
+    def counting(path: Path, **how: Any) -> Any:
+        opened.append(path.name)
+        return open(path, **how)
+
+    monkeypatch.setattr(tables, "open", counting, raising=False)
+    predicted(tmp_path, model, text, monkeypatch)
+    assert opened == ["data.csv"]
 
 
 def test_classes_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

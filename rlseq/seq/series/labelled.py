@@ -9,7 +9,7 @@ import numpy as np
 
 from rlseq.errors import UsageError
 from rlseq.seq.series.ragged import Ragged
-from rlseq.seq.series.table import Table, check_column, check_columns, listed, read_header, read_table
+from rlseq.seq.series.table import Table, begun_table, check_column, check_columns, listed, read_table
 
 VALUE = "value"
 """The one feature of a series that is one row, whose columns are its values over time."""
@@ -62,14 +62,14 @@ def read_labelled(data: str, label: str, group: str | None, columns: Sequence[st
     Raises:
         UsageError: unfit data (`read_table`), an unknown column, no column of numbers, or two labels in one group.
     """
-    names = read_header(data)
-    check_column(label, names, data, "--label")
-    if group is not None:
-        check_column(group, names, data, "--group")
-        if group == label:
-            raise UsageError(f"--label and --group are both {label!r}: a label that each series has of its own.")
-    check_columns(columns, names, data, {"--label": label, "--group": group})
-    table = read_table(data, texts=(label,) if group is None else (label, group), only=columns or None)
+    with begun_table(data) as file:
+        check_column(label, file.names, data, "--label")
+        if group is not None:
+            check_column(group, file.names, data, "--group")
+            if group == label:
+                raise UsageError(f"--label and --group are both {label!r}: a label that each series has of its own.")
+        check_columns(columns, file.names, data, {"--label": label, "--group": group})
+        table = read_table(file, texts=(label,) if group is None else (label, group), only=columns or None)
     check_numbers(table, label if group is None else f"{label}, {group}")
     of_series = table.texts[label] if group is None else labels_of(table, label, group)
     classes = tuple(sorted(set(of_series)))

@@ -47,56 +47,66 @@ class Table(NamedTuple):
     sha256: str
 
 
-def read_header(data: str, delimiter: str | None = None) -> tuple[str, ...]:
-    """The names of a file's columns.
+class Begun(NamedTuple):
+    """A file of which the header was read, and no row yet.
+
+    Attributes:
+        path: the file, as messages call it.
+        names: its columns.
+        rows: the rest, each row with the line at which it begins.
+    """
+
+    path: str
+    names: tuple[str, ...]
+    rows: Iterator[tuple[int, list[str]]]
+
+
+@contextlib.contextmanager
+def begun_table(data: str) -> Iterator[Begun]:
+    """Open a file and read its header: so that what is then read of the rows may depend on it.
 
     Raises:
-        UsageError: as `read_table`.
+        UsageError: there is no such file, it is no CSV, or has a column without a name or two of one name.
     """
-    with _opened(data, delimiter) as reader:
-        return _header(reader, data)
+    with _opened(data) as reader:
+        names = _header(reader, data)
+        yield Begun(data, names, _rows(reader, data, len(names)))
 
 
 def read_table(
-    data: str,
+    file: Begun,
     *,
     texts: Sequence[str] = (),
     only: Sequence[str] | None = None,
-    delimiter: str | None = None,
     fix: str = "--columns names those that are read",
 ) -> Table:
-    """Read a file: the columns `texts` as they are, the others as numbers.
+    """Read a file's rows, once: the columns `texts` as they are, the others as numbers.
 
     Args:
-        data: a CSV file with a header.
+        file: from `begun_table`, within whose `with` this is called: there what is no CSV further down is refused.
         texts: names of columns; they exist (`check_column`).
         only: the columns that are read as numbers, in this order; they exist too. None: all others.
         fix: what can be done about a column of other things than numbers.
-        delimiter: between cells; None: of `DELIMITERS`, the one that cuts header and first row into the same, largest
-            number of cells.
 
     Raises:
-        UsageError: there is no such file, it is no CSV, has no rows, a column without a name or two of one name, a row
-            with too few or too many cells, or a cell that is missing, no number or infinite; named with its line.
+        UsageError: it has no rows, a row with too few or too many cells, or a cell that is missing, no number or
+            infinite; named with its line.
     """
-    with _opened(data, delimiter) as reader:
-        names = _header(reader, data)
-        for text in texts:
-            check_column(text, names, data, "the column")
-        where = [index for index, name in enumerate(names) if name not in texts]
-        if only is not None:
-            where = [names.index(name) for name in only]
-        columns = {name: (names.index(name), [""] * 0) for name in texts}
-        numeric = tuple(names[index] for index in where)
-        numbers, lines = array("d"), array("q")
-        for line, row in _rows(reader, data, len(names)):
-            cells = row if len(where) == len(names) and only is None else [row[index] for index in where]
-            numbers.extend(
-                _fast(cells) or (_number(*cell, data, line, fix) for cell in zip(cells, numeric, strict=True))
-            )
-            for name, (index, found) in columns.items():
-                found.append(_text(row[index], data, line, name))
-            lines.append(line)
+    data, names = file.path, file.names
+    for text in texts:
+        check_column(text, names, data, "the column")
+    where = [index for index, name in enumerate(names) if name not in texts]
+    if only is not None:
+        where = [names.index(name) for name in only]
+    columns = {name: (names.index(name), [""] * 0) for name in texts}
+    numeric = tuple(names[index] for index in where)
+    numbers, lines = array("d"), array("q")
+    for line, row in file.rows:
+        cells = row if len(where) == len(names) and only is None else [row[index] for index in where]
+        numbers.extend(_fast(cells) or (_number(*cell, data, line, fix) for cell in zip(cells, numeric, strict=True)))
+        for name, (index, found) in columns.items():
+            found.append(_text(row[index], data, line, name))
+        lines.append(line)
     if not len(lines):
         raise UsageError(f"{data} has a header and no rows: give a file with at least one.")
     values = np.frombuffer(numbers, np.float64).reshape(len(lines), len(where)) if where else np.empty((len(lines), 0))
@@ -154,14 +164,14 @@ def listed(names: Sequence[str], most: int = 12) -> str:
 
 
 @contextlib.contextmanager
-def _opened(data: str, delimiter: str | None) -> Iterator[Any]:
+def _opened(data: str) -> Iterator[Any]:
     """A reader of the rows of a file; what is wrong with the file as such becomes a `UsageError`."""
     path = _regular(data)
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file)
             try:
-                chosen = delimiter or _delimiter(file)
+                chosen = _delimiter(file)
                 file.seek(0)
                 reader = csv.reader(file, delimiter=chosen, strict=True)
                 yield reader

@@ -20,7 +20,7 @@ from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqOptions
 from rlseq.seq.series.generated import digest, lorenz, mackey_glass
 from rlseq.seq.series.scaling import scaling
-from rlseq.seq.series.table import check_column, check_columns, listed, read_header, read_table
+from rlseq.seq.series.table import begun_table, check_column, check_columns, listed, read_table
 from rlseq.seq.tasks.pictures import Forecast, forecast_picture, without_pictures
 from rlseq.seq.tasks.task import ALL, Answers, Direction, Showing, Shown
 from rlseq.sequence import Signature
@@ -254,17 +254,17 @@ def read_forecast(options: SeqOptions) -> ForecastTask:
     """
     if options.data is None:
         raise UsageError("the task forecast is about a CSV file, and none was named: --data FILE")
-    names = read_header(options.data)
-    if options.target is None:
-        raise UsageError(f"which column is forecast? Give --target COLUMN; {options.data} has {listed(names)}")
-    check_column(options.target, names, options.data, "--target")
-    check_columns(options.columns, names, options.data, {})
-    if options.columns and options.target not in options.columns:
-        raise UsageError(
-            f"--columns {','.join(options.columns)} lacks the target {options.target!r}, whose last value a forecast "
-            "goes on from: add it."
-        )
-    table = read_table(options.data, only=options.columns or None)
+    with begun_table(options.data) as file:
+        if options.target is None:
+            raise UsageError(f"which column is forecast? Give --target COLUMN; {options.data} has {listed(file.names)}")
+        check_column(options.target, file.names, options.data, "--target")
+        check_columns(options.columns, file.names, options.data, {})
+        if options.columns and options.target not in options.columns:
+            raise UsageError(
+                f"--columns {','.join(options.columns)} lacks the target {options.target!r}, whose last value a "
+                "forecast goes on from: add it."
+            )
+        table = read_table(file, only=options.columns or None)
     rows, width = table.numbers.shape
     description = f"{options.data}, {rows} rows of {width} column{'s' * (width > 1)}"
     data = Multivariate(table.numbers, table.names, table.sha256, description)

@@ -11,13 +11,18 @@ import pytest
 
 from rlseq.errors import UsageError
 from rlseq.seq.series import table as tables
-from rlseq.seq.series.table import Table, check_column, read_header, read_table
+from rlseq.seq.series.table import Table, begun_table, check_column, read_table
 
 
-def read(folder: Path, text: str | bytes, texts: tuple[str, ...] = (), delimiter: str | None = None) -> Table:
+def read(folder: Path, text: str | bytes, texts: tuple[str, ...] = ()) -> Table:
     path = folder / "data.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_table(str(path), texts=texts, delimiter=delimiter)
+    return read_file(str(path), texts)
+
+
+def read_file(data: str, texts: tuple[str, ...] = ()) -> Table:
+    with begun_table(data) as file:
+        return read_table(file, texts=texts)
 
 
 def refusal(folder: Path, text: str | bytes, texts: tuple[str, ...] = ()) -> str:
@@ -47,7 +52,6 @@ def test_the_delimiter_is_found(tmp_path: Path, delimiter: str, mark: str, newli
 def test_a_delimiter_that_occurs_in_the_header_only_is_none(tmp_path: Path) -> None:
     table = read(tmp_path, "a,b,c;d\n1;2\n")
     assert table.names == ("a,b,c", "d") and table.numbers.tolist() == [[1, 2]]
-    assert read(tmp_path, "a;b\n1\n", delimiter=",").names == ("a;b",)
     assert read(tmp_path, "alone\n1\n2\n\n\n").numbers.tolist() == [[1], [2]]
 
 
@@ -122,7 +126,7 @@ def test_unknown_columns_give_the_nearest(tmp_path: Path) -> None:
 def test_what_is_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"there is no file|is no file|has 5000 letters"):
-        read_table(data)
+        read_file(data)
 
 
 def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +137,7 @@ def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     path.write_text("a\n1\n")
     monkeypatch.setattr(tables, "open", refuse, raising=False)  # who runs the tests may be allowed everything
     with pytest.raises(UsageError, match=r"cannot read .*Permission denied"):
-        read_table(str(path))
+        read_file(str(path))
 
 
 def test_columns_may_be_called_by_their_number(tmp_path: Path) -> None:
@@ -143,4 +147,5 @@ def test_columns_may_be_called_by_their_number(tmp_path: Path) -> None:
 def test_the_header_alone(tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
     path.write_text(" a ;b\nnot,numbers;x\n")
-    assert read_header(str(path)) == ("a", "b")
+    with begun_table(str(path)) as file:
+        assert file.names == ("a", "b")
