@@ -20,6 +20,9 @@ NAMED = 40  # classes, up to which they are named
 LETTERS = 16  # of a class' name
 HISTORY = 4  # times the horizon, of what was read before a forecast
 SHORTEST_HISTORY = 32
+# Inches of a picture of forecasts: fixed, because a layout that fits its numbers takes two thirds longer to draw.
+WIDTH, WINDOW, BETWEEN = 6.4, 1.3, 0.18  # of the picture; height of a window, and from one to the next
+LEFT, RIGHT, ABOVE, BELOW = 0.93, 0.1, 0.3, 0.5  # to the left the target's name and its values stand
 
 
 class Forecast(NamedTuple):
@@ -76,7 +79,9 @@ def confusion_picture(confusion: np.ndarray, classes: Sequence[str]) -> bytes:
         if len(classes) <= NUMBERED:
             for row, column in np.ndindex(confusion.shape):
                 colour = "white" if shares[row, column] > 0.5 else "black"
-                axes.text(column, row, f"{confusion[row, column]:.0f}", ha="center", va="center", color=colour)
+                number = f"{confusion[row, column]:.0f}"
+                # Inside its field, so the layout need not measure it: for 12 classes that would be 144 of them.
+                axes.text(column, row, number, ha="center", va="center", color=colour, in_layout=False)
         return encoded(figure, "png")
 
 
@@ -99,11 +104,14 @@ def forecast_picture(windows: Sequence[Forecast], target: str, quantiles: tuple[
     with styled():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(6.4, 0.5 + 1.5 * len(windows)), dpi=110, layout="constrained")
+        height = ABOVE + len(windows) * (WINDOW + BETWEEN) - BETWEEN + BELOW
+        figure = Figure(figsize=(WIDTH, height), dpi=110)
+        figure.subplots_adjust(LEFT / WIDTH, BELOW / height, 1 - RIGHT / WIDTH, 1 - ABOVE / height)
+        figure.subplots_adjust(hspace=BETWEEN / WINDOW)
         axes = figure.subplots(len(windows), 1, sharex=True, squeeze=False)[:, 0]
         for window, part in zip(windows, axes, strict=True):
             _draw_window(part, window, quantiles)
-        figure.supylabel(_short(target), fontsize=9.0)
+        figure.supylabel(_short(target), x=0.05 / WIDTH, fontsize=9.0)
         axes[-1].set_xlabel("rows after the last one read")
         axes[0].legend(loc="upper left", ncols=4, bbox_to_anchor=(0.0, 1.25))
         return encoded(figure, "png")

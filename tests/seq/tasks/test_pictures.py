@@ -45,6 +45,17 @@ def test_a_forecast_picture_shows_band_and_forecast(monkeypatch: pytest.MonkeyPa
     assert matplotlib.rcParams["axes.facecolor"] == "red"
 
 
+@pytest.mark.parametrize("scale", [1e-7, -0.012345, 99_999.5, -999_999, 1e30])
+def test_the_numbers_beside_a_forecast_leave_room_for_the_targets_name(scale: float) -> None:
+    values = scale * (1 + np.arange(8) / 8)
+    windows = [Forecast(values, values[:4], values[:4], None), Forecast(-values, values[:4], values[:4], None)]
+    ink = (pixels(forecast_picture(windows, "a long name of it", None)) < 230).any(-1)
+    assert not (ink[[0, -1]].any() or ink[:, [0, -1]].any())  # nothing is cut off
+    first = int(ink.any(0).argmax())
+    end = first + int(ink[:, first:].any(0).argmin())
+    assert 8 < end - first < 20 and not ink[:, end : end + 3].any()
+
+
 def test_without_matplotlib_there_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     assert without_pictures() == []
     monkeypatch.setattr(pictures.importlib.util, "find_spec", lambda name: None)
