@@ -19,12 +19,8 @@ from rlseq.algorithms import ALGORITHMS, Algorithm
 from rlseq.checkpoints import numbered
 from rlseq.errors import CorruptFile, RlseqError, UsageError, check_name, did_you_mean
 from rlseq.files import checked_version, explained, read_json, write_json
+from rlseq.locking import claimed
 from rlseq.scores import is_number, score_keys
-
-try:
-    import fcntl
-except ImportError:  # Windows: no lock there
-    fcntl = None  # type: ignore[assignment]
 
 RUN_FORMAT = 1
 
@@ -165,30 +161,9 @@ class Run:
         """Claim the run for this process until the returned file is closed (or the process ends, however it ends).
 
         Raises:
-            RlseqError: another process is training it.
+            RlseqError: another process is training it, or there are no locks on its disk.
         """
-        path = self.path / ".lock"
-        with explained(path, "write"):
-            file = open(path, "a+")  # noqa: SIM115 - held open on purpose
-        try:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            owner = file.read().strip()
-            file.close()
-            raise RlseqError(
-                f"{self.path} is being trained by another process ({owner}). Wait for it, or stop it first."
-            ) from None
-        except OSError as error:
-            file.close()
-            raise RlseqError(
-                f"cannot lock {path}: {error.strerror}. Set RLSEQ_RUNS to a folder on a disk with locks."
-            ) from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()}")
-        file.flush()
-        return file
+        return claimed(self.path)
 
     def disk_bytes(self) -> int:
         """Bytes of all files."""

@@ -206,14 +206,3 @@ def test_a_second_run_may_be_locked_and_a_lock_may_be_taken_again(folder: Path) 
         pass
     with a.lock():
         assert (a.path / ".lock").read_text() == f"process {os.getpid()}"
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no lock on Windows")
-def test_a_disk_without_locks_is_not_called_another_process(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(runs.fcntl, "flock", refuse)
-    with pytest.raises(RlseqError, match="No locks available") as caught:
-        made("r").lock()
-    assert "another process" not in str(caught.value)
