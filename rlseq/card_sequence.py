@@ -69,10 +69,7 @@ def _parity(report: Mapping[str, Any]) -> str:
 def _of_text(data: Mapping[str, Any]) -> Use:
     speed = data["generation"]
     return Use(
-        speed=[
-            ["speed", f"{speed['p50_ms']:.3g} ms a token (p50), {speed['p99_ms']:.3g} ms (p99)"],
-            ["throughput", f"{rounded(speed['tokens_per_second'])} tokens a second, one text at a time"],
-        ],
+        speed=_speed("speed", speed, speed["tokens_per_second"], TEXTS, "one text at a time"),
         timed=(
             f"Speed and throughput are of ONNX Runtime alone, with one thread and a cache that is full (after "
             f"{speed['context']:,} tokens), over {speed['tokens']:,} tokens"
@@ -84,15 +81,20 @@ def _of_text(data: Mapping[str, Any]) -> Use:
 def _of_predictions(data: Mapping[str, Any], purpose: Purpose) -> Use:
     speed = data["prediction"]
     return Use(
-        speed=[
-            ["latency", f"{speed['p50_ms']:.3g} ms {purpose.one} (p50), {speed['p99_ms']:.3g} ms (p99)"],
-            ["throughput", f"{rounded(speed['per_second'])} {purpose.uses} a second, one at a time"],
-        ],
+        speed=_speed("latency", speed, speed["per_second"], purpose, "one at a time"),
         timed=(
             f"Latency and throughput are of ONNX Runtime alone, with one thread, over {speed['calls']:,} {purpose.uses}"
         ),
         sections=[_examples(data, purpose)],
     )
+
+
+def _speed(name: str, took: Mapping[str, Any], a_second: float, purpose: Purpose, alone: str) -> list[list[str]]:
+    """Rows of the file's table: how long one use takes, and how many of them a second has."""
+    return [
+        [name, f"{took['p50_ms']:.3g} ms {purpose.one} (p50), {took['p99_ms']:.3g} ms (p99)"],
+        ["throughput", f"{rounded(a_second)} {purpose.uses} a second, {alone}"],
+    ]
 
 
 def _sample(data: Mapping[str, Any]) -> str:

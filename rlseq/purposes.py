@@ -16,27 +16,27 @@ class Purpose(NamedTuple):
         one: a single use of a model.
         uses: several of them.
         split: after the data, what of them is measured on, `{part}` being `seq.validation` in percent.
+        use: the command that uses a model, `{path}` being it and `{question}` one that it may be asked.
         windows: what else is to be said of the targets, `{context}` being the places of a sequence.
         sample: what stands above examples of a validation; "": the text that a model wrote says it itself.
-        use: the command that uses a model, `{path}` being it and `{question}` one that it may be asked.
     """
 
     targets: str
     one: str
     uses: str
     split: str
-    windows: str
-    sample: str
     use: str
+    windows: str = ""
+    sample: str = ""
 
 
+AT_ITS_END = ", the last {part} % of it for validation"
 TEXTS = Purpose(
     targets="tokens",
     one="a token",
     uses="tokens",
-    split=", the last {part} % of it for validation",
+    split=AT_ITS_END,
     windows=" in windows of {context}",
-    sample="",
     use="rlseq generate {path}",
 )
 QUESTIONS = Purpose(
@@ -45,7 +45,6 @@ QUESTIONS = Purpose(
     uses="answers",
     split="; {part} % of all questions are never trained on, and it is measured on such. What is measured at 2x are "
     "questions twice as long as the longest that it was trained on",
-    windows="",
     sample="What it answers",
     use="rlseq generate {path} --prompt {question}",
 )
@@ -54,7 +53,6 @@ CLASSES = Purpose(
     one="a series",
     uses="series",
     split="; the series for validation are never trained on",
-    windows="",
     sample="The class of a series, and what it says",
     use="rlseq predict {path} --data FILE.csv --out classes.csv",
 )
@@ -62,7 +60,7 @@ FORECASTS = Purpose(
     targets="values",
     one="a forecast",
     uses="forecasts",
-    split=", the last {part} % of it for validation",
+    split=AT_ITS_END,
     windows=" forecast from windows of {context}",
     sample="What followed, and what it forecast",
     use="rlseq predict {path} --data FILE.csv --out forecast.csv",

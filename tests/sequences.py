@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import onnx
 import torch
 
 from rlseq.nets.config import SequenceNetOptions
@@ -11,7 +14,6 @@ from rlseq.nets.sequence import SequenceNetwork
 from rlseq.sequence import SequenceSpec, Signature, Tokenizer
 
 LETTERS = "abcdefghijk"
-SIGNATURE = Signature(vocabulary=len(LETTERS), tokenizer=Tokenizer(unit="char", characters=LETTERS))
 CORES = ("gpt", "lstm", "gru")
 SIGNATURE = Signature(vocabulary=len(LETTERS), tokenizer=Tokenizer(unit="char", characters=LETTERS))
 CONTEXT, WINDOW = 16, 12
@@ -49,3 +51,14 @@ def spec_of(net: SequenceNetwork, core: str) -> SequenceSpec:
 def assert_close(found: np.ndarray, expected: np.ndarray) -> None:
     """Equal but for float32 sums in another order."""
     np.testing.assert_allclose(found, expected, rtol=0, atol=3e-5 * max(1.0, float(np.abs(expected).max())))
+
+
+def checked_ports(path: Path) -> dict[str, list[int | str]]:
+    """The inputs and outputs of a file as it was read back, with their axes; it is of opset 18, for IR version 10."""
+    model = onnx.load(path)
+    assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", 18)]
+    assert model.ir_version <= 10
+    return {
+        port.name: [dim.dim_param or dim.dim_value for dim in port.type.tensor_type.shape.dim]
+        for port in [*model.graph.input, *model.graph.output]
+    }

@@ -16,7 +16,7 @@ from rlseq.engine.update import Part
 from rlseq.errors import UsageError
 from tests.engine.test_muon import deep
 from tests.engine.test_optimizer import TORCH
-from tests.engine.test_update import PLAIN, SCALED, batches, loss_of, network, options, step_of
+from tests.engine.test_update import PLAIN, SCALED, batches, network, new_gradients, options, step_of
 
 NAMES = ["adam", "adamw", "sgd", "rmsprop"]
 FREEZE, RATES = ["core.up.*"], {"core.a.*": 0.25, "head.*": 3.0}
@@ -76,8 +76,7 @@ def test_every_optimiser_equals_torchs_with_groups_bit_for_bit(name: str, decay:
     before = first.weight.clone()
     for batch in batches(12):
         info = step(Part(batch, 1.0))
-        reference.zero_grad()
-        loss_of(plain)(batch).mean.backward()
+        new_gradients(plain, reference, batch)
         trained = [p.grad.flatten() for p in plain.parameters() if p.grad is not None]
         torch.testing.assert_close(info.grad_norm, torch.cat(trained).norm())  # of what is trained, and nothing else
         reference.step()
@@ -143,8 +142,7 @@ def test_where_muons_matrices_are_all_frozen_adamw_trains_the_rest() -> None:
     reference = torch.optim.AdamW(trained, lr=0.02, weight_decay=0.0)
     for batch in batches(3):
         step(Part(batch, 1.0))
-        reference.zero_grad()
-        loss_of(plain)(batch).mean.backward()
+        new_gradients(plain, reference, batch)
         reference.step()
     for a, b in zip(net.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)

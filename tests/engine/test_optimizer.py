@@ -13,7 +13,7 @@ import torch
 
 from rlseq.engine.config import OptimOptions
 from rlseq.engine.update import Part
-from tests.engine.test_update import batches, loss_of, network, options, step_of
+from tests.engine.test_update import batches, network, new_gradients, options, step_of
 
 Groups = list[dict[str, Any]]
 TORCH: dict[str, Callable[[Groups, OptimOptions], torch.optim.Optimizer]] = {
@@ -39,8 +39,7 @@ def test_flat_equals_torch_on_ordinary_parameters_bit_for_bit(name: str, decay: 
         info = step(Part(batch, 1.0))
         for group in reference.param_groups:
             group["lr"] = info.lr
-        reference.zero_grad()
-        loss_of(plain)(batch).mean.backward()
+        new_gradients(plain, reference, batch)
         reference.step()
     for a, b in zip(flat.parameters(), plain.parameters(), strict=True):
         assert torch.equal(a, b)

@@ -54,6 +54,14 @@ def step_of(net: nn.Module, chosen: OptimOptions, precision: Precision = PLAIN, 
     return update, lambda *parts: update(list(parts), gradients)
 
 
+def new_gradients(net: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch) -> Loss:
+    """Those of one batch, in the ordinary way; the optimiser's step is yet to come."""
+    optimizer.zero_grad()
+    loss = loss_of(net)(batch)
+    loss.mean.backward()
+    return loss
+
+
 REFERENCES: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
     "adam": lambda net: torch.optim.Adam(net.parameters(), lr=0.01, betas=(0.9, 0.999), eps=1e-8),
     "adamw": lambda net: torch.optim.AdamW(net.parameters(), lr=0.01, betas=(0.9, 0.999), eps=1e-8, weight_decay=0),
@@ -69,9 +77,7 @@ def test_optimisers_on_flat_parameters_equal_torch_on_ordinary_ones(name: str) -
     reference = REFERENCES[name](plain)
     for batch in batches(20):
         info = step(Part(batch, 1.0))
-        reference.zero_grad()
-        loss = loss_of(plain)(batch)
-        loss.mean.backward()
+        loss = new_gradients(plain, reference, batch)
         reference.step()
         torch.testing.assert_close(info.loss, loss.mean.detach())
     for a, b in zip(flat.parameters(), plain.parameters(), strict=True):
@@ -90,8 +96,7 @@ def test_weight_decay_is_on_matrices_only() -> None:
     )
     for batch in batches(10):
         step(Part(batch, 1.0))
-        reference.zero_grad()
-        loss_of(plain)(batch).mean.backward()
+        new_gradients(plain, reference, batch)
         reference.step()
     for a, b in zip(flat.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
@@ -104,8 +109,7 @@ def test_clipping_equals_torchs(clip: dict[str, float]) -> None:
     reference = torch.optim.SGD(plain.parameters(), lr=0.5)
     for batch in batches(5):
         info = step(Part(batch, 1.0))
-        reference.zero_grad()
-        loss_of(plain)(batch).mean.backward()
+        new_gradients(plain, reference, batch)
         if "clip_norm" in clip:
             norm = nn.utils.clip_grad_norm_(plain.parameters(), clip["clip_norm"])
         else:

@@ -20,7 +20,7 @@ from rlseq.player.generate import generate
 from rlseq.player.sampling import GREEDY
 from rlseq.player.sequence import load_sequence
 from rlseq.sequence import SEQUENCE_KEY, decode_sequence_spec
-from tests.sequences import CONTEXT, CORES, WINDOW, assert_close, small_network, spec_of
+from tests.sequences import CONTEXT, CORES, WINDOW, assert_close, checked_ports, small_network, spec_of
 
 
 @pytest.fixture(scope="module")
@@ -133,13 +133,7 @@ def test_it_is_one_file_that_generates_elsewhere(files: dict[str, Path], core: s
 
 def test_opset_ir_and_axes_as_read_back(files: dict[str, Path], core: str) -> None:
     """X5."""
-    model = onnx.load(files[core])
-    assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", 18)]
-    assert model.ir_version <= 10
-    shapes = {
-        port.name: [dim.dim_param or dim.dim_value for dim in port.type.tensor_type.shape.dim]
-        for port in [*model.graph.input, *model.graph.output]
-    }
+    shapes = checked_ports(files[core])
     assert shapes["tokens"] == ["batch", "time"] and shapes["logits"] == ["batch", "time", 11]
     if core == "gpt":
         assert shapes["k1"] == ["batch", 4, "past", 8] and shapes["v0_out"] == ["batch", 4, "next_past", 8]

@@ -22,7 +22,7 @@ from rlseq.player.sequence import OnnxSequence, load_sequence
 from rlseq.sequence import SEQUENCE_KEY, decode_sequence_spec
 from rlseq.trained_sequence import score_sequence
 from tests.sequence_kinds import ONE_PASS, OPTIONS, SERIES, small_model
-from tests.sequences import assert_close
+from tests.sequences import assert_close, checked_ports
 
 TRANSLATES = "reverse-transformer"
 
@@ -212,13 +212,7 @@ def test_the_layers_are_those_of_torch(files: dict[str, Path]) -> None:
 )
 def test_opset_ir_and_axes_as_read_back(files: dict[str, Path], name: str, ports: dict[str, list[int | str]]) -> None:
     """X5."""
-    model = onnx.load(files[name])
-    assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", 18)]
-    assert model.ir_version <= 10
-    found = {
-        port.name: [dim.dim_param or dim.dim_value for dim in port.type.tensor_type.shape.dim]
-        for port in [*model.graph.input, *model.graph.output]
-    }
+    found = checked_ports(files[name])
     assert {port: found[port] for port in ports} == ports
     if name in ONE_PASS:
         assert found.keys() == ports.keys()
