@@ -187,3 +187,9 @@ def _wait(pids: Sequence[int], longest: float) -> str:
 
 if __name__ == "__main__":
     serve()
+
+
+def apart(found: np.ndarray, expected: np.ndarray) -> float:
+    """Norm of the difference by that of what was expected."""
+    assert found.dtype == expected.dtype == np.float64
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))

@@ -33,6 +33,15 @@ def small_network(core: str) -> SequenceNetwork:
     return net
 
 
+def enlarged(net: SequenceNetwork, scale: float) -> SequenceNetwork:
+    """With its matrices times `scale`, so that places far apart matter to each other."""
+    with torch.no_grad():
+        for parameter in net.parameters():
+            if parameter.ndim == 2:
+                parameter.mul_(scale)
+    return net
+
+
 def spec_of(net: SequenceNetwork, core: str) -> SequenceSpec:
     """The description of a small network."""
     return SequenceSpec(

@@ -23,7 +23,7 @@ from rlseq.nets.config import NetOptions
 from rlseq.nets.network import QNetwork, seeded
 from rlseq.replay.batch import TransitionBatch
 from rlseq.spec import Leaf
-from tests.ranks import on_ranks
+from tests.ranks import apart, on_ranks
 
 UPDATES, BURST = 100, 5
 BATCH = 15  # of two ranks one has eight rows, the other seven
@@ -127,12 +127,6 @@ def one() -> Iterator[dict[str, Any]]:
 def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, np.ndarray]]:
     """Two processes; what each has found."""
     return on_ranks(2, learn_all, tmp_path_factory.mktemp("ranks"))
-
-
-def apart(found: np.ndarray, expected: np.ndarray) -> float:
-    """Norm of the difference by that of what was expected."""
-    assert found.dtype == expected.dtype == np.float64
-    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

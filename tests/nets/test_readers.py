@@ -14,6 +14,7 @@ from rlseq.nets.network import NetInput, seeded
 from rlseq.nets.readers import ValuesReader
 from rlseq.nets.sequence import SequenceNetwork
 from rlseq.sequence import Signature
+from tests.sequences import enlarged
 
 SHIFT, SCALE = (10.0, -3.0, 0.5), (4.0, 0.5, 2.0)
 FEATURES: dict[str, Any] = {"features": ("a", "b", "c"), "shift": SHIFT, "scale": SCALE}
@@ -28,11 +29,7 @@ def made(core: Any, signature: Signature, scale: float = 2.0) -> SequenceNetwork
     options = SequenceNetOptions(core=core, layers=2, width=16, heads=heads, bidirectional=None)
     net = seeded(0, lambda: SequenceNetwork(signature, options, 8)).eval()
     assert isinstance(net, SequenceNetwork)
-    with torch.no_grad():
-        for parameter in net.parameters():
-            if parameter.ndim == 2:
-                parameter.mul_(scale)
-    return net
+    return enlarged(net, scale)
 
 
 def values(batch: int, time: int, seed: int = 0) -> Tensor:

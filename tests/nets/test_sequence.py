@@ -13,6 +13,7 @@ from rlseq.nets.config import SequenceNetOptions
 from rlseq.nets.network import NetInput, num_parameters, seeded
 from rlseq.nets.sequence import SequenceNetwork
 from rlseq.sequence import Signature
+from tests.sequences import enlarged
 
 VOCABULARY, CONTEXT = 11, 8
 EVERY: dict[str, dict[str, Any]] = {
@@ -34,11 +35,7 @@ def made(options: dict[str, Any], *, seed: int = 0, scale: float = 1.0) -> Seque
     chosen = SequenceNetOptions(**{"layers": 2, "width": 16, **heads, **options})
     net = seeded(seed, lambda: SequenceNetwork(Signature(vocabulary=VOCABULARY), chosen, CONTEXT)).eval()
     assert isinstance(net, SequenceNetwork)
-    with torch.no_grad():
-        for parameter in net.parameters():
-            if parameter.ndim == 2:
-                parameter.mul_(scale)
-    return net
+    return enlarged(net, scale)
 
 
 def tokens(batch: int, time: int, seed: int = 0) -> torch.Tensor:

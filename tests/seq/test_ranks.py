@@ -22,7 +22,7 @@ from rlseq.seq.config import SeqTraining
 from rlseq.seq.tasks.task import ALL
 from rlseq.seq.tasks.text import TextTask
 from rlseq.seq.train import SeqTrainer
-from tests.ranks import on_ranks
+from tests.ranks import apart, on_ranks
 from tests.training import SMALL_SEQ, Steps, merged, write_text
 
 UPDATES = 100
@@ -149,12 +149,6 @@ def one(text: str) -> Iterator[dict[str, np.ndarray]]:
 def two(text: str, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, np.ndarray]]:
     """Two processes; what each has found."""
     return on_ranks(2, train_all, tmp_path_factory.mktemp("ranks"), text=text)
-
-
-def apart(found: np.ndarray, expected: np.ndarray) -> float:
-    """Norm of the difference by that of what was expected."""
-    assert found.dtype == expected.dtype == np.float64
-    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
