@@ -106,8 +106,13 @@ def forecast_picture(windows: Sequence[Forecast], target: str, quantiles: tuple[
 
         height = ABOVE + len(windows) * (WINDOW + BETWEEN) - BETWEEN + BELOW
         figure = Figure(figsize=(WIDTH, height), dpi=110)
-        figure.subplots_adjust(LEFT / WIDTH, BELOW / height, 1 - RIGHT / WIDTH, 1 - ABOVE / height)
-        figure.subplots_adjust(hspace=BETWEEN / WINDOW)
+        figure.subplots_adjust(
+            left=LEFT / WIDTH,
+            right=1 - RIGHT / WIDTH,
+            top=1 - ABOVE / height,
+            bottom=BELOW / height,
+            hspace=BETWEEN / WINDOW,
+        )
         axes = figure.subplots(len(windows), 1, sharex=True, squeeze=False)[:, 0]
         for window, part in zip(windows, axes, strict=True):
             _draw_window(part, window, quantiles)
