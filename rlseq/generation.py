@@ -5,6 +5,7 @@ torch is needed only where a run's network is asked for.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 
 from rlseq.errors import CorruptFile, RlseqError, UsageError
 from rlseq.locate import Located
+from rlseq.questions import asks, check_question, example
 from rlseq.sequence import SequenceSpec, Signature, Tokenizer
 from rlseq.trained_sequence import opened_model
 
@@ -47,15 +49,18 @@ def write(found: Located, wish: Wish, checkpoint: str | None, on_text: Callable[
     stepper = opened_model(found, checkpoint)
     temperature = wish.temperature
     if temperature is None:
-        temperature = 1.0 if stepper.spec.signature.start is None else 0.0
+        temperature = 0.0 if stepper.spec.signature.start is not None or asks(stepper.spec) else 1.0
     sampling = Sampling(temperature, wish.top_k, wish.top_p)
     tokenizer = _tokenizer(stepper.spec, found)
-    prompt = _default_prompt(stepper.spec.signature, tokenizer, found) if wish.prompt is None else wish.prompt
+    prompt = _default_prompt(stepper.spec, tokenizer, found) if wish.prompt is None else wish.prompt
+    check_question(stepper.spec, prompt, "the prompt", found.name)
     tokens = tokenizer.encode(prompt)
     if not len(tokens):
         raise UsageError("the prompt is empty: give at least one character, or leave --prompt out.")
     stream, made, texts = tokenizer.stream(), 0, []
-    writing = generate(stepper, tokens, wish.tokens, sampling, np.random.default_rng(wish.seed))
+    # Without an end a question is a row that a query ends, and its answer one symbol.
+    most = 1 if stepper.spec.signature.end is None and asks(stepper.spec) else wish.tokens
+    writing = generate(stepper, tokens, most, sampling, np.random.default_rng(wish.seed))
     prompt = asked(stepper.spec.signature, prompt)
     if on_text is not None:
         on_text(prompt)
@@ -90,9 +95,12 @@ def _tokenizer(spec: SequenceSpec, found: Located) -> Tokenizer:
     return spec.tokenizer
 
 
-def _default_prompt(signature: Signature, tokenizer: Tokenizer, found: Located) -> str:
-    if signature.start is not None:
-        raise UsageError(f"{found.name} answers questions: ask one, --prompt QUESTION")
+def _default_prompt(spec: SequenceSpec, tokenizer: Tokenizer, found: Located) -> str:
+    if spec.signature.start is not None or asks(spec):
+        right = example(spec, found.name)
+        raise UsageError(
+            f"{found.name} answers questions: ask one, --prompt {shlex.quote(right) if right else 'QUESTION'}"
+        )
     known = tokenizer.unit == "byte" or LINE_BREAK in tokenizer.characters
     return LINE_BREAK if known else tokenizer.characters[0]
 
@@ -139,16 +147,11 @@ def _task_of(spec: SequenceSpec, path: Path, data: str | None) -> Task:
     Raises:
         UsageError: with this data it is another one.
     """
-    from rlseq.seq.config import SeqOptions
+    from rlseq.seq.config import options_of
     from rlseq.seq.tasks.table import TASKS, check_taken
 
-    try:
-        options = msgspec.convert({**spec.task_options, "task": spec.task, "data": data}, SeqOptions)
-        entry = TASKS[spec.task]
-    except (msgspec.ValidationError, KeyError) as error:
-        raise CorruptFile(
-            f"{path} describes a task that this rlseq does not know: {spec.task[:80]}, {str(error)[:300]}."
-        ) from None
+    options = options_of(spec, path, data)
+    entry = TASKS[spec.task]
     if spec.signature.kind not in entry.kinds:
         raise CorruptFile(f"{path} describes a task that there is not: {spec.task} of kind {spec.signature.kind}.")
     longest = max(options.length or 1, options.pairs or 1)
