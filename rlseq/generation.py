@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
+from rlseq.elsewhere import MASE_NOTE, WHOLE, is_of_training, task_elsewhere
 from rlseq.errors import CorruptFile, RlseqError, UsageError
 from rlseq.locate import Located
 from rlseq.questions import asks, check_question, example
+from rlseq.resolve import read_sequence_options
 from rlseq.sequence import SequenceSpec, Signature, Tokenizer
-from rlseq.trained_sequence import opened_model
+from rlseq.trained_sequence import Model, opened_model
 
 if TYPE_CHECKING:
     from rlseq.player.sequence import OnnxSequence
@@ -106,7 +108,16 @@ def _default_prompt(spec: SequenceSpec, tokenizer: Tokenizer, found: Located) ->
 
 
 def evaluate_sequence(found: Located, checkpoint: str, data: str | None) -> dict[str, Any]:
-    """The task's metrics on the whole validation split: of a run with its network, of a file with ONNX Runtime."""
+    """The task's metrics on the whole validation split: of a run with its network, of a file with ONNX Runtime.
+
+    On other data than those of training a model is measured on all of them, a run by its .onnx file or, of another
+    checkpoint than the best, by its network.
+    """
+    if data is not None and not _of_training(found, data):
+        model = opened_model(found, None if checkpoint == "best" else checkpoint)
+        task = task_elsewhere(model.spec, data, found.name)
+        notes = {"note": MASE_NOTE} if task.signature.kind == "forecast" else {}
+        return {**_scored(model, task), "measured_on": WHOLE, **notes}
     if found.run is not None:
         from rlseq.trained_sequence import open_sequence, score_sequence
 
@@ -115,23 +126,34 @@ def evaluate_sequence(found: Located, checkpoint: str, data: str | None) -> dict
         return {"task": opened.task.name, **score, "sample": shows.text, "data": opened.task.description}
     if checkpoint != "best":
         raise UsageError(f"--checkpoint {checkpoint}: {found.name} is one exported model; only a run has checkpoints.")
-    return _evaluate_file(found.path, data)
-
-
-def _evaluate_file(path: Path, data: str | None) -> dict[str, Any]:
     from rlseq.player.sequence import load_sequence
+
+    model = load_sequence(found.path)
+    task = _task_of(model.spec, found.path, data)
+    return _scored(model, task, _sample(model, task))
+
+
+def _of_training(found: Located, data: str) -> bool:
+    if found.run is not None:
+        return is_of_training(read_sequence_options(found.run).seq, data, found.run.lineage())
+    from rlseq.player.sequence import load_sequence
+    from rlseq.seq.config import options_of
+
+    spec = load_sequence(found.path).spec
+    return is_of_training(options_of(spec, found.path), data, spec.lineage)
+
+
+def _scored(model: Model, task: Task, sample: str = "") -> dict[str, Any]:
     from rlseq.seq.answers import answers_of, rows_at_once
     from rlseq.seq.tasks.task import Shown
 
-    model = load_sequence(path)
-    task = _task_of(model.spec, path, data)
     sums, first = np.zeros(0), None
     for batch in task.validation(rows_at_once(task.context)):
         answers = answers_of(model.whole(batch.inputs, batch.given, batch.source), batch, task.signature)
         tally = task.tally(answers, batch)
         sums, first = tally if first is None else sums + tally, first or Shown(batch, answers)
     assert first is not None, "a validation split is never empty"
-    sample = _sample(model, task) or task.examples(first)
+    sample = sample or task.examples(first)
     return {
         "task": task.name,
         **task.metrics_of(sums, sample),
