@@ -210,8 +210,6 @@ def test_a_resume_notices_other_data_and_finds_moved_data(text: Path, tmp_path: 
     result = small_seq(moved, {"run": {"steps": 30}}, resume=run)
     assert result.summary["steps"] == 30
     assert pipeline.evaluate(run, data=moved)["tokens"] == result.summary["tokens"]
-    with pytest.raises(RlseqError, match=r"has no model\.onnx yet"):  # with which other data are measured
-        pipeline.evaluate(run, data=other)
 
 
 @pytest.mark.usefixtures("no_export")
