@@ -105,7 +105,7 @@ def _classes(signature: Signature, options: SeqOptions, data: str) -> Task:
     index = np.array([signature.classes.index(name) for name in found.classes])
     whole = np.arange(len(found.labels))
     series = found._replace(labels=index[found.labels], classes=signature.classes)
-    return ClassifyTask(options, series, Split(whole, whole), model=signature)
+    return ClassifyTask(options, series, Split(whole, whole))
 
 
 def _text(spec: SequenceSpec, options: SeqOptions, data: str) -> Task:

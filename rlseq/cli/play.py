@@ -79,7 +79,8 @@ def evaluate(
     max_return, episodes, mean_length, steps_per_second, seed and env_id; of a
     sequence model task, its metrics (text: loss in nats a token, bits_per_token,
     perplexity, word_share; rlseq list tasks names the others'), tokens (the
-    predictions that were measured), sample and data.
+    predictions that were measured), sample and data; of other data than those of
+    training measured_on and note too.
     """
     out = Output(as_json, quiet)
     with out.working():
