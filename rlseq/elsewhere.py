@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from rlseq.errors import UsageError, did_you_mean
+from rlseq.errors import CorruptFile, UsageError, did_you_mean
 from rlseq.files import sha256_file
 from rlseq.purposes import TEXT
 from rlseq.seq.config import SeqOptions, options_of
@@ -65,7 +65,11 @@ def task_elsewhere(spec: SequenceSpec, data: str, where: object) -> Task:
         UsageError: other columns than the model reads, labels or characters that it has never seen, or too few rows.
         CorruptFile: the description makes no sense.
     """
+    from rlseq.seq.tasks.table import TASKS
+
     options = options_of(spec, where, data)
+    if spec.signature.kind not in TASKS[spec.task].kinds or (spec.signature.reads_tokens and spec.tokenizer is None):
+        raise CorruptFile(f"{where} describes a task that there is not: {spec.task} of kind {spec.signature.kind}.")
     if spec.task == TEXT:
         return _text(spec, options, data)
     return (

@@ -6,10 +6,11 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
-from rlseq.errors import RlseqError, UsageError
+from rlseq.errors import CorruptFile, RlseqError, UsageError
 from rlseq.evaluation import evaluate
 from tests import kind_graphs, sequence_graphs
 from tests.kind_graphs import averaged, summed
@@ -129,6 +130,17 @@ def test_series_that_cannot_be_told_are_refused(tmp_path: Path, text: str, words
     (tmp_path / "other.csv").write_text(text)
     with pytest.raises(UsageError, match=words):
         evaluate(classifier(tmp_path), data=tmp_path / "other.csv")
+
+
+def test_a_description_that_contradicts_itself_is_told(tmp_path: Path) -> None:
+    data = written(tmp_path, VALUES)
+    path = kind_graphs.save(tmp_path / "model.onnx", "averaging", task="forecast")
+    with pytest.raises(CorruptFile, match="describes a task that there is not: forecast of kind classify"):
+        evaluate(path, data=data)
+    signature = msgspec.structs.replace(sequence_graphs.SPEC.signature, tokenizer=None)
+    path = sequence_graphs.save_counting(tmp_path / "text.onnx", signature=signature)
+    with pytest.raises(CorruptFile, match="describes a task that there is not: text of kind tokens"):
+        evaluate(path, data=data)
 
 
 @pytest.mark.parametrize(
