@@ -30,7 +30,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Score greedy episodes: of a run with its network, of an agent or file with ONNX Runtime.
 
-    A sequence model is scored on the whole validation split of its data.
+    A sequence model is scored on the whole validation split of its data; on other data on all of them, with its own
+    scaling, columns, labels and vocabulary.
 
     Args:
         path: a run, a shipped agent or an `.onnx` file; None: the newest run.
@@ -41,11 +42,12 @@ def evaluate(
         imports: modules that register the environment.
         env: another environment id, or a function that makes one.
         inputs, action_output: names in an `.onnx` file that rlseq did not write.
-        data: of a sequence model: where its data is; None: where it was in training.
+        data: of a sequence model: where its data is, or other data; None: where it was in training.
 
     Returns:
         mean_return, std_return, min_return, max_return, episodes, mean_length, steps_per_second, seed, env_id; of a
-        sequence model task, the task's metrics, tokens (how many predictions were measured), sample and data.
+        sequence model task, the task's metrics, tokens (how many predictions were measured), sample and data; of other
+        data measured_on, and perhaps a note.
     """
     found = locate(path)
     if found.is_sequence():
