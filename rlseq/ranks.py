@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from rlseq.errors import UsageError
 
-
 JOBS = "RLSEQ_JOBS"
 
 
@@ -79,5 +78,7 @@ def _number(name: str, otherwise: int | None = None) -> int:
     if text is None and otherwise is not None:
         return otherwise
     if text is None or not text.isdecimal() or len(text) > 9:
-        raise UsageError(f"the environment variable {name} = {text!r} is no number: rlseq or torchrun sets it; unset it else.")
+        raise UsageError(
+            f"the environment variable {name} = {text!r} is no number: rlseq or torchrun sets it; unset it else."
+        )
     return int(text)

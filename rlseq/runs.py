@@ -99,7 +99,7 @@ class Run:
         return self._read("config.json", _Config)
 
     def env(self) -> dict[str, Any]:
-        """Commit, versions, command line, hardware; `threads`: of torch, one more for each resume with another number."""
+        """Commit, versions, command, hardware; `threads` of torch, one more for each resume with another number."""
         return self._read("env.json", _Env)
 
     def summary(self) -> dict[str, Any] | None:
