@@ -69,6 +69,7 @@ def measured(runs: Sequence[Run]) -> dict[str, Any]:
             "parity": summary["parity"],
         },
         **kind.facts(run, summary),
+        "threads": sorted({threads for run in runs for threads in run.env().get("threads", [])}),
         "seconds": {key: _spread([row[key] for row in rows]) for key in SECONDS},
         "curves": [_curve(run, score) for run in runs],
     }

@@ -85,6 +85,8 @@ def _file(data: Mapping[str, Any], words: Words) -> str:
 def _cost(data: Mapping[str, Any]) -> str:
     machine, jobs = data["machine"], data["jobs"]
     order = "one run after the other" if jobs == 1 else f"{jobs} runs side by side"
+    if threads := data.get("threads"):  # not in a card from before they were recorded
+        order += f", with {' or '.join(map(str, threads))} thread{'s' * (threads[-1] > 1)} each"
     rows = [
         [name.removesuffix("_seconds"), *(f"{spread[key]:.1f} s" for key in ("median", "lowest", "highest"))]
         for name, spread in data["seconds"].items()

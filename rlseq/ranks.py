@@ -1,4 +1,5 @@
-"""This process' place among those of one training, as torchrun's environment variables say it."""
+"""This process' place among those of one training, as torchrun's environment variables say it; and how many trainings
+share the machine."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ import os
 from typing import NamedTuple
 
 from rlseq.errors import UsageError
+
+JOBS = "RLSEQ_JOBS"
 
 
 class Place(NamedTuple):
@@ -58,10 +61,24 @@ def rank_here() -> int:
     return 0 if place is None else place.rank
 
 
+def jobs_here() -> int:
+    """How many trainings share this machine's cores, as whoever started them says in RLSEQ_JOBS; else 1.
+
+    Raises:
+        UsageError: it is no number, or 0.
+    """
+    jobs = _number(JOBS, 1)
+    if jobs < 1:
+        raise UsageError(f"the environment variable {JOBS} = 0: there is at least one training. Unset it.")
+    return jobs
+
+
 def _number(name: str, otherwise: int | None = None) -> int:
     text = os.environ.get(name)
     if text is None and otherwise is not None:
         return otherwise
     if text is None or not text.isdecimal() or len(text) > 9:
-        raise UsageError(f"the environment variable {name} = {text!r} is no number: torchrun sets it; unset it else.")
+        raise UsageError(
+            f"the environment variable {name} = {text!r} is no number: rlseq or torchrun sets it; unset it else."
+        )
     return int(text)

@@ -38,6 +38,12 @@ class _Config(msgspec.Struct):
     recipe: str | None = None
 
 
+class _Env(msgspec.Struct):
+    """Of what types the entries of `env.json` are that are used."""
+
+    threads: list[int] = []
+
+
 class _Lineage(msgspec.Struct):
     steps: list[dict[str, Any]]
 
@@ -89,8 +95,8 @@ class Run:
         return self._read("config.json", _Config)
 
     def env(self) -> dict[str, Any]:
-        """Commit, versions, command line, hardware."""
-        return self._read("env.json")
+        """Commit, versions, command, hardware; `threads` of torch, one more for each resume with another number."""
+        return self._read("env.json", _Env)
 
     def summary(self) -> dict[str, Any] | None:
         """Final scores, or None while the run is not finished."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from rlseq.errors import Interrupted, RlseqError, UsageError
 from rlseq.events import Callback
 from rlseq.machine import describe_machine
 from rlseq.planned_sequence import placed
+from rlseq.ranks import JOBS
 from rlseq.resolve import TREES, given_values, read_options, resolve_new
 from rlseq.runs import Run, is_run, runs_folder
 from rlseq.seq.config import SeqTraining
@@ -56,7 +58,7 @@ def train_series(series: Series, *, jobs: int, watch: Watch, note: Callable[[str
 
     Args:
         series: what to train.
-        jobs: trainings at the same time; more than one run as processes of their own, unseen.
+        jobs: trainings at the same time; more than one run as processes of their own, unseen, and share the cores.
         watch: shows a training, if they come one after the other.
         note: told which seed is begun, continued or kept.
 
@@ -131,13 +133,15 @@ def _train_side_by_side(
 ) -> None:
     """A process for each seed, at most `jobs` at a time; the first that fails stops the others, which save."""
     waiting, running = list(missing), list[_Child]()
+    shared = {**os.environ, JOBS: str(min(jobs, len(missing)))}
     with _stopping(running):
         while waiting or running:
             while waiting and len(running) < jobs:
                 seed = waiting.pop(0)
                 note(f"Seed {seed} {'goes on' if is_run(runs[seed].path) else 'begins'}, as {runs[seed].path}")
                 log = tempfile.TemporaryFile()  # noqa: SIM115 - closed when its process has ended
-                running.append(_Child(seed, subprocess.Popen(_command(series, seed, runs[seed]), **_quiet(log)), log))
+                command = _command(series, seed, runs[seed])
+                running.append(_Child(seed, subprocess.Popen(command, env=shared, **_quiet(log)), log))
             time.sleep(POLL_SECONDS)
             for child in [child for child in running if child.process.poll() is not None]:
                 running.remove(child)

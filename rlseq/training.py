@@ -110,6 +110,8 @@ def _stopped_at_once(plan: Plan, made: Sequence[runs.Run]) -> str:
 
 
 def _new_run(plan: Plan, begun: Beginning, stack: contextlib.ExitStack, world: World, made: list[runs.Run]) -> runs.Run:
+    import torch
+
     job = plan.job
     run = runs.create_run(job.options.run.name, f"{job.stem}-s{job.options.run.seed}")
     made.append(run)  # at once: a signal may come before this returns
@@ -124,7 +126,7 @@ def _new_run(plan: Plan, begun: Beginning, stack: contextlib.ExitStack, world: W
         "seed": job.options.run.seed,
         "rlseq_version": __version__,
     }
-    run.write("env.json", {**describe_machine(), "processes": world.size})
+    run.write("env.json", {**describe_machine(), "processes": world.size, "threads": [torch.get_num_threads()]})
     run.write("lineage.json", {"steps": [*begun.lineage, step]})
     # Last, because a folder with a config.json is a run.
     run.write(
@@ -227,6 +229,7 @@ def _begin(plan: Plan, trainer: Any, session: Session, manifest: dict[str, Any] 
         session.begin(trainer, numbers)
     if not session.world.first:
         return
+    _record_threads(run)
     options = plan.job.options
     if options.run.steps != stored.run.steps:
         key = ALGORITHMS[plan.job.algorithm].steps_key
@@ -243,6 +246,16 @@ def _begin(plan: Plan, trainer: Any, session: Session, manifest: dict[str, Any] 
         session.log.scalars({"train/inexact_resume": float(len(renewed))}, session.step)
         message = f"{', '.join(renewed)}: the resume at step {session.step} is not exact."
         session.tell("warning", {"message": message})
+
+
+def _record_threads(run: runs.Run) -> None:
+    """Of a resumed run: with how many threads it goes on, if not as before; its last bits may depend on that."""
+    import torch
+
+    env, threads = run.env(), torch.get_num_threads()
+    known = env.get("threads", [])
+    if known[-1:] != [threads]:
+        run.write("env.json", {**env, "threads": [*known, threads]})
 
 
 def _tell_start(plan: Plan, trainer: Any, session: Session, run: runs.Run, begun: Beginning) -> None:

@@ -12,6 +12,7 @@ of what is tested.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -128,6 +129,7 @@ def serve() -> None:
     """Fork the ranks of one request after the other, and answer how they ended."""
     for module in ("rlseq.training", "rlseq.seq.train", "rlseq.dqn.train", "rlseq.pipeline", "tests.training"):
         import_module(module)
+    gc.freeze()  # no fork looks through, and thereby copies, what all have
     for line in sys.stdin:
         request = json.loads(line)
         pids = [_fork(rank, env, request) for rank, env in enumerate(request["environments"])]

@@ -65,6 +65,8 @@ def test_all_that_is_written(agent: Path) -> None:
 
 def test_the_numbers_are_those_of_the_runs() -> None:
     runs = finished(500.0, 440.0, 480.0)
+    for run, threads in zip(runs, ([2], [1], [2, 1]), strict=True):
+        run.write("env.json", {**run.env(), "threads": threads})
     data = make(range(3), episodes=100).data
     assert (data["name"], data["algorithm"], data["env_id"]) == ("mine", "dqn", "CartPole-v1")
     assert (data["episodes"], data["final_seed"], data["selection_seed"]) == (100, 0, 1_000_000)
@@ -85,7 +87,7 @@ def test_the_numbers_are_those_of_the_runs() -> None:
     assert data["seconds"]["training_seconds"] == {"median": 11.0, "lowest": 10.0, "highest": 12.0}
     assert data["seconds"]["export_seconds"] == {"median": 1.0, "lowest": 1.0, "highest": 1.0}
     assert data["curves"][1] == {"steps": [100, 200], "return_mean": [5.0, 440.0]}
-    assert (data["recipe"], data["jobs"], data["baselines"]) == (RECIPE, 1, [])
+    assert (data["recipe"], data["jobs"], data["threads"], data["baselines"]) == (RECIPE, 1, [1, 2], [])
     assert data["machine"].keys() == {"rlseq", "commit", "python", "packages", "platform", "cpu", "cores"}
 
 

@@ -147,6 +147,8 @@ def test_one_seed_has_no_interval_and_jobs_are_said() -> None:
     score = {"n": 1, "mean": 500.0, "half_width": None, "lowest": 500.0, "highest": 500.0}
     assert "**Mean return 500 with one seed, which gives no interval.**" in with_changes(score=score)
     assert "checkpoints, 3 runs side by side, on AMD EPYC" in with_changes(jobs=3)
+    assert "3 runs side by side, with 1 thread each, on AMD EPYC" in with_changes(jobs=3, threads=[1])
+    assert "one run after the other, with 1 or 2 threads each, on AMD" in with_changes(threads=[1, 2])
 
 
 def test_baselines_are_shown_if_given() -> None:

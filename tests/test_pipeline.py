@@ -25,7 +25,8 @@ from rlseq.files import sha256_file
 from rlseq.pipeline import evaluate, export, load, play, train
 from rlseq.spec import SPEC_KEY
 from tests import toy_envs  # noqa: F401  registers the toy environments
-from tests.training import curves, small
+from tests.shared_trainings import without_export
+from tests.training import curves, small, small_seq, write_text
 
 KEYS = {
     "mean_return",
@@ -363,6 +364,21 @@ def test_a_factory_from_python() -> None:
     assert play("made", env=make_short, episodes=2)["max_return"] <= 7
     assert evaluate("made", env=make_short, episodes=2)["max_return"] <= 7
     assert small(env=make_short, resume="made", steps=660).summary["steps"] == 660
+
+
+def test_threads_are_recorded_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def known(cores: int, steps: int, **arguments: Any) -> list[int]:
+        monkeypatch.setattr(os, "cpu_count", lambda: cores)
+        values = {"run": {"steps": steps}} | ({} if "resume" in arguments else {"engine": {"threads": 0}})
+        with without_export():
+            run = runs.Run(small_seq(text, values, **arguments).run)
+        return run.env()["threads"]
+
+    text = write_text(tmp_path / "text.txt")
+    assert known(3, 1, name="t") == [3]
+    monkeypatch.setenv("RLSEQ_JOBS", "2")
+    assert known(3, 2, resume="t") == [3, 1]
+    assert known(2, 3, resume="t") == [3, 1]
 
 
 def test_amp_is_chosen_and_explained(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlseq.errors import UsageError
-from rlseq.ranks import Place, place_here, rank_here
+from rlseq.ranks import JOBS, Place, jobs_here, place_here, rank_here
 
 WHOLE = {
     "RANK": "3",
@@ -19,7 +19,7 @@ WHOLE = {
 
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in WHOLE:
+    for name in (*WHOLE, JOBS):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -36,6 +36,16 @@ def test_without_variables_there_is_no_place() -> None:
 def test_what_torchrun_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     put(monkeypatch)
     assert place_here() == Place(rank=3, size=4, local_rank=1, local_size=2) and rank_here() == 3
+
+
+def test_how_many_trainings_share_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert jobs_here() == 1
+    monkeypatch.setenv(JOBS, "3")
+    assert jobs_here() == 3
+    for wrong in ("0", "x", "-1"):
+        monkeypatch.setenv(JOBS, wrong)
+        with pytest.raises(UsageError, match=rf"RLSEQ_JOBS = '?{wrong}'?.* [Uu]nset it"):
+            jobs_here()
 
 
 def test_set_by_hand_all_are_on_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:

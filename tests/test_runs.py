@@ -191,6 +191,7 @@ def test_every_file_states_its_format(folder: Path, file: str) -> None:
         ('{"format_version": 2}', NewerFormat),
         ('{"format_version": 0}', CorruptFile),
         ("{}", CorruptFile),
+        ('{"format_version": 1, "threads": "two", "steps": 1, "mean_return": "x"}', CorruptFile),
         ("[1]", CorruptFile),
         ("{", CorruptFile),
         ("", CorruptFile),

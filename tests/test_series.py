@@ -167,6 +167,17 @@ def test_side_by_side_is_the_same_as_one_after_the_other(
     assert run_series(what)[1] == [f"Seed {k}: {again[k].path} is finished, and is kept." for k in range(2)]
 
 
+def test_trainings_side_by_side_share_the_cores(child: Callable[[str], None], place: Path) -> None:
+    child(
+        f"from rlseq.ranks import jobs_here; pathlib.Path({str(place)!r}, "
+        "sys.argv[sys.argv.index('--seed') + 1]).write_text(str(jobs_here())); sys.exit()"
+    )
+    run_series(jobs=2)  # what a job's threads come to: tests/engine/test_distributed.py
+    assert [(place / str(seed)).read_text() for seed in range(3)] == ["2", "2", "2"]
+    run_series(SERIES._replace(seeds=range(1)), jobs=2)
+    assert (place / "0").read_text() == "1"
+
+
 def test_a_failure_in_one_process_ends_the_series_with_its_message(child: Callable[[str], None]) -> None:
     child("if '--seed' in sys.argv and sys.argv[sys.argv.index('--seed') + 1] == '1': sys.exit('the disk is full')")
     with pytest.raises(RlseqError, match=r"training of seed 1 failed:\nthe disk is full"):

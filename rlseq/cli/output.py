@@ -123,9 +123,11 @@ def _print(table: Table, to: Console) -> None:
 
 
 def number(value: Any) -> str:
-    """A number for people: `482.3`, `500`, `9.41`, `-0.0123`; `-` if there is none."""
+    """A number for people: `482.3`, `500`, `9.41`, `-0.0123`, `2.5e-07`; `-` if there is none."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
         return "-"
+    if 0 < abs(value) < 0.001:  # the loss of a good forecast, which is not 0
+        return f"{value:.2g}"
     digits = 1 if abs(value) >= 100 else 2 if abs(value) >= 0.1 else 4
     text = f"{value:.{digits}f}".rstrip("0").rstrip(".")
     return "0" if text == "-0" else text

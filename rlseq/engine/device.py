@@ -11,6 +11,7 @@ import torch
 
 from rlseq.engine.config import EngineOptions
 from rlseq.errors import UsageError
+from rlseq.ranks import jobs_here
 
 
 class Precision(NamedTuple):
@@ -36,10 +37,10 @@ def cpu_settings(number: int, processes: int = 1) -> Iterator[None]:
 
     Args:
         number: threads; 0: as many as there are cores for each of `processes` on this machine.
-        processes: how many share the cores.
+        processes: how many of one training share the cores; other trainings may too (`rlseq.ranks.jobs_here`).
     """
     threads, flushing = torch.get_num_threads(), _flushes_denormals()
-    torch.set_num_threads(number or max(1, (os.cpu_count() or 1) // processes))
+    torch.set_num_threads(number or max(1, (os.cpu_count() or 1) // (processes * jobs_here())))
     torch.set_flush_denormal(True)
     try:
         yield

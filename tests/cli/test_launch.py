@@ -454,10 +454,33 @@ def test_only_a_training_has_processes(cli: Cli, monkeypatch: pytest.MonkeyPatch
 # ------------------------------------------------------------------------------------------------------ real trainings
 
 
+# The real launcher and the real training; its workers do not export, which takes longer than all the rest.
+TRAINING = """
+import sys
+from rlseq.cli import launch, main
+launch.run.__defaults__ = ([sys.executable, "worker.py"],)
+sys.argv[0] = "rlseq"
+main.main()
+"""
+WORKER = """
+from pathlib import Path
+from rlseq import trained_sequence
+from rlseq.cli.main import main
+
+def no_export(*arguments):
+    next(path for path in arguments if isinstance(path, Path) and path.suffix == ".onnx").write_bytes(b"")
+    return {"bytes": 0}
+
+trained_sequence.export_sequence_run = no_export
+main()
+"""
+
+
 @contextlib.contextmanager
 def training(place: Path, *words: str, **changes: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
     """`rlseq train seq --nproc 2` on a small text."""
     write_text(place / "a.txt")
+    (place / "worker.py").write_text(WORKER)
     typed = [
         "train",
         "seq",
@@ -471,7 +494,7 @@ def training(place: Path, *words: str, **changes: dict[str, Any]) -> Iterator[su
         *words,
     ]
     process = subprocess.Popen(
-        [sys.executable, "-m", "rlseq", *typed],
+        [sys.executable, "-c", TRAINING, *typed],
         cwd=place,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,

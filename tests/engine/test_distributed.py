@@ -218,4 +218,8 @@ def test_processes_of_a_machine_share_its_cores(monkeypatch: pytest.MonkeyPatch)
     for number, processes, threads in ((0, 1, 5), (0, 2, 2), (0, 8, 1), (3, 2, 3)):
         with cpu_settings(number, processes):
             assert torch.get_num_threads() == threads
+    monkeypatch.setenv("RLSEQ_JOBS", "2")  # and two trainings of a card likewise
+    for number, processes, threads in ((0, 1, 2), (0, 2, 1), (0, 8, 1), (3, 1, 3)):
+        with cpu_settings(number, processes):
+            assert torch.get_num_threads() == threads
     assert torch.get_num_threads() == before

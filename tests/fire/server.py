@@ -6,9 +6,12 @@ no thread runs. It reads requests and writes answers as JSON, a line each; see `
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
+import gc
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -55,6 +58,21 @@ def preload() -> None:
 
     torch.set_num_threads(1)
     machine.commit = lambda: None  # two calls of git in every run, which take longer than its training
+    warm_up()
+
+
+def warm_up() -> None:
+    """Read a command line that is refused, with options of every type: typer imports and builds a lot for its first."""
+    import typer.main
+
+    from rlseq.cli.main import app
+
+    command = typer.main.get_command(app)
+    words = "train dqn X --seeds 0:1 --seed 1 --lr 0.1 --steps 2 --set a.b=c --quiet"
+    with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.suppress(SystemExit):
+        command(words.split())
+    assert "give one of them" in said.getvalue(), said.getvalue()
+    typer.main.get_command = lambda app: command  # as it is built anew in every process
 
 
 def stub_export(net: Any, spec: Any, path: Path, make: Any) -> dict[str, Any]:
@@ -192,6 +210,7 @@ def _wait(pid: int, until: float) -> Any:
 def main() -> None:
     """Answer until stdin ends."""
     preload()
+    gc.freeze()  # no fork looks through, and thereby copies, what all have
     signal.signal(signal.SIGINT, signal.default_int_handler)
     answers = os.fdopen(os.dup(1), "w")
     print(json.dumps({"ready": True}), file=answers, flush=True)
