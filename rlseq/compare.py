@@ -10,17 +10,19 @@ from typing import Any
 import msgspec
 
 from rlseq.checkpoints import read_manifest
-from rlseq.compared import OF_A_SEED, Member, data_of, grouped, incomparable
-from rlseq.config import differences, value_at
+from rlseq.compared import OF_A_SEED, Member, data_of, grouped, incomparable, independent, repeated
+from rlseq.config import Layer, differences, resolve, value_at
 from rlseq.curves import curve_of, over_seeds
 from rlseq.errors import UsageError
 from rlseq.intervals import estimate
 from rlseq.locate import locate
 from rlseq.plots import Series, axis_of, check_picture, draw_curves
-from rlseq.resolve import read_options
+from rlseq.recipe import read_recipe
+from rlseq.resolve import Training, read_options
 from rlseq.runs import Run, words_of
 from rlseq.scores import Metric, best_of, metrics_of
 from rlseq.seq.config import SeqTraining
+from rlseq.zoo import shipped_recipes
 
 
 def compare(paths: Sequence[str | Path], *, tag: str | None = None, out: str | Path | None = None) -> dict[str, Any]:
@@ -50,11 +52,11 @@ def compare(paths: Sequence[str | Path], *, tag: str | None = None, out: str | P
     tag = tag or metric.curve
     groups = grouped([_member(run, tag, metric) for run in runs])
     labels = _labels(groups)
-    warnings += incomparable(groups)
+    warnings += [*repeated(groups), *incomparable(groups)]
     rows = [_row(label, group, _varying(groups), metric) for label, group in zip(labels, groups, strict=True)]
     if out is not None:
         series = [
-            Series(f"{label} ({_count(row)})", [member.curve for member in group])
+            Series(f"{label} ({_count(row)})", [sample[0].curve for sample in independent(group)])
             for label, row, group in zip(labels, rows, groups, strict=True)
         ]
         learnt = ", ".join(dict.fromkeys(group[0].learnt for group in groups))
@@ -117,7 +119,9 @@ def _member(run: Run, tag: str, metric: Metric) -> Member:
     first = next((k for k, step in reversed(list(enumerate(origin))) if step.get("step") == "train"), 0)
     data = lineage[first].get("data_sha256") if lineage else None
     born = json.dumps(origin[:first], sort_keys=True)
-    return Member(run, algorithm, options, run.config().get("recipe"), born, data, curve, facts)
+    seeds = tuple(step.get("seed") for step in lineage[:first])
+    recipe = run.config().get("recipe")
+    return Member(run, algorithm, options, recipe, born, (*seeds, options.run.seed), data, curve, facts)
 
 
 def _unfinished(run: Run, metric: Metric) -> dict[str, Any]:
@@ -135,17 +139,18 @@ def _unfinished(run: Run, metric: Metric) -> dict[str, Any]:
 
 
 def _varying(groups: Sequence[Sequence[Member]]) -> list[str]:
-    """The options that are not the same in all groups, by name; environment and data have a place of their own."""
+    """The options that are not the same in all groups, by name; environment, task and data have their own places."""
     first = groups[0][0]
     varying: list[str] = []
     for group in groups[1:]:
         if group[0].algorithm == first.algorithm:
             varying += differences(type(first.options), first.options, group[0].options)
-    return [path for path in dict.fromkeys(varying) if path not in (*OF_A_SEED, "env.id")]
+    return [path for path in dict.fromkeys(varying) if path not in (*OF_A_SEED, "env.id", "seq.task")]
 
 
 def _labels(groups: Sequence[Sequence[Member]]) -> list[str]:
-    """Environment or task, recipe, and what sets a group apart: options, data, first weights; else a run's name."""
+    """Environment or task, recipe, and what sets a group apart: options that are not as usual, data, first weights;
+    else a run's name."""
     varying = _varying(groups)
     labels = []
     for first, *_ in groups:
@@ -156,7 +161,9 @@ def _labels(groups: Sequence[Sequence[Member]]) -> list[str]:
             parts.append(first.algorithm)
         if first.recipe is not None:
             parts.append(f"recipe {first.recipe}")
-        parts += [f"{path}={_text(value_at(first.options, path))}" for path in varying]
+        usual = _usual(first)
+        changed = differences(type(usual), usual, first.options)
+        parts += [f"{path}={_text(value_at(first.options, path))}" for path in varying if path in changed]
         if first.origin != "[]":
             parts.append("from other weights")
         labels.append(" ".join(parts))
@@ -164,6 +171,15 @@ def _labels(groups: Sequence[Sequence[Member]]) -> list[str]:
         label if labels.count(label) == 1 else f"{label} ({group[0].run.name})"
         for label, group in zip(labels, groups, strict=True)
     ]
+
+
+def _usual(member: Member) -> Training:
+    """The options that a run has of itself: those of its recipe where that is a shipped one, else the defaults."""
+    shipped = shipped_recipes()
+    if member.recipe not in shipped:
+        return type(member.options)()
+    recipe = read_recipe(shipped[member.recipe], member.recipe)
+    return resolve(type(member.options), Layer(member.recipe, recipe.values))
 
 
 def _text(value: Any) -> str:
@@ -176,11 +192,13 @@ def _text(value: Any) -> str:
 
 
 def _row(label: str, group: Sequence[Member], varying: Sequence[str], metric: Metric) -> dict[str, Any]:
-    """A group in numbers: its score over the finished runs; of the rest, means over the runs that have it."""
+    """A group in numbers: its score over the finished runs, those of one seed counted once; of the rest, means over the
+    runs that have it."""
     first = group[0]
-    scores = [float(member.facts[metric.key]) for member in group if member.facts[metric.key] is not None]
-    score = estimate(scores) if scores else None
-    common = over_seeds([member.curve for member in group])
+    done = [member for member in group if member.facts[metric.key] is not None]
+    samples = [_mean(sample, metric.key) for sample in independent(done)]
+    score = estimate([sample for sample in samples if sample is not None]) if samples else None
+    common = over_seeds([sample[0].curve for sample in independent(group)])
     return {
         "label": label,
         **_learnt(first),
@@ -188,7 +206,8 @@ def _row(label: str, group: Sequence[Member], varying: Sequence[str], metric: Me
         "recipe": first.recipe,
         "options": {path: msgspec.to_builtins(value_at(first.options, path)) for path in varying},
         "num_runs": len(group),
-        "num_finished": len(scores),
+        "num_finished": len(done),
+        "num_samples": len(samples),
         metric.key: None if score is None else score.mean,
         "half_width": None if score is None else score.half_width,
         "lowest": None if score is None else score.lowest,

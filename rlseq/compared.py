@@ -27,6 +27,7 @@ class Member(NamedTuple):
 
     Attributes:
         origin: how its first weights came to be, as JSON; `[]` for a run from scratch.
+        seeds: its own, and before it those of the runs that its first weights came from.
         data_sha256: of a sequence model's data; None for a policy.
         facts: seed, status, scores: what `--json` says of it; what an unfinished run does not have is None.
     """
@@ -36,6 +37,7 @@ class Member(NamedTuple):
     options: Training
     recipe: str | None
     origin: str
+    seeds: tuple[int | None, ...]
     data_sha256: str | None
     curve: Curve
     facts: dict[str, Any]
@@ -78,6 +80,25 @@ def alike(a: Member, b: Member) -> bool:
     if (a.algorithm, a.origin, a.data_sha256) != (b.algorithm, b.origin, b.data_sha256):
         return False
     return all(path in OF_A_SEED for path in differences(type(a.options), a.options, b.options))
+
+
+def independent(group: Sequence[Member]) -> list[list[Member]]:
+    """The members of a group by their seeds: runs with the same ones repeat one another, and are one sample."""
+    samples: dict[tuple[int | None, ...], list[Member]] = {}
+    for member in group:
+        samples.setdefault(member.seeds, []).append(member)
+    return list(samples.values())
+
+
+def repeated(groups: Sequence[Sequence[Member]]) -> list[str]:
+    """A warning for each set of runs that were trained alike and with the same seed."""
+    return [
+        f"{' and '.join(member.run.name for member in sample)} were trained alike with the same seed "
+        f"({sample[0].options.run.seed}): they are not independent, and count once in the mean and its interval."
+        for group in groups
+        for sample in independent(group)
+        if len(sample) > 1
+    ]
 
 
 def incomparable(groups: Sequence[Sequence[Member]]) -> list[str]:

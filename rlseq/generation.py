@@ -5,6 +5,7 @@ torch is needed only where a run's network is asked for.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
+from rlseq.elsewhere import MASE_NOTE, WHOLE, is_of_training, task_elsewhere
 from rlseq.errors import CorruptFile, RlseqError, UsageError
 from rlseq.locate import Located
+from rlseq.questions import asks, check_question, example
+from rlseq.resolve import read_sequence_options
 from rlseq.sequence import SequenceSpec, Signature, Tokenizer
-from rlseq.trained_sequence import opened_model
+from rlseq.trained_sequence import Model, opened_model
 
 if TYPE_CHECKING:
     from rlseq.player.sequence import OnnxSequence
@@ -47,15 +51,18 @@ def write(found: Located, wish: Wish, checkpoint: str | None, on_text: Callable[
     stepper = opened_model(found, checkpoint)
     temperature = wish.temperature
     if temperature is None:
-        temperature = 1.0 if stepper.spec.signature.start is None else 0.0
+        temperature = 0.0 if stepper.spec.signature.start is not None or asks(stepper.spec) else 1.0
     sampling = Sampling(temperature, wish.top_k, wish.top_p)
     tokenizer = _tokenizer(stepper.spec, found)
-    prompt = _default_prompt(stepper.spec.signature, tokenizer, found) if wish.prompt is None else wish.prompt
+    prompt = _default_prompt(stepper.spec, tokenizer, found) if wish.prompt is None else wish.prompt
+    check_question(stepper.spec, prompt, "the prompt", found.name)
     tokens = tokenizer.encode(prompt)
     if not len(tokens):
         raise UsageError("the prompt is empty: give at least one character, or leave --prompt out.")
     stream, made, texts = tokenizer.stream(), 0, []
-    writing = generate(stepper, tokens, wish.tokens, sampling, np.random.default_rng(wish.seed))
+    # Without an end a question is a row that a query ends, and its answer one symbol.
+    most = 1 if stepper.spec.signature.end is None and asks(stepper.spec) else wish.tokens
+    writing = generate(stepper, tokens, most, sampling, np.random.default_rng(wish.seed))
     prompt = asked(stepper.spec.signature, prompt)
     if on_text is not None:
         on_text(prompt)
@@ -90,15 +97,27 @@ def _tokenizer(spec: SequenceSpec, found: Located) -> Tokenizer:
     return spec.tokenizer
 
 
-def _default_prompt(signature: Signature, tokenizer: Tokenizer, found: Located) -> str:
-    if signature.start is not None:
-        raise UsageError(f"{found.name} answers questions: ask one, --prompt QUESTION")
+def _default_prompt(spec: SequenceSpec, tokenizer: Tokenizer, found: Located) -> str:
+    if spec.signature.start is not None or asks(spec):
+        right = example(spec, found.name)
+        raise UsageError(
+            f"{found.name} answers questions: ask one, --prompt {shlex.quote(right) if right else 'QUESTION'}"
+        )
     known = tokenizer.unit == "byte" or LINE_BREAK in tokenizer.characters
     return LINE_BREAK if known else tokenizer.characters[0]
 
 
 def evaluate_sequence(found: Located, checkpoint: str, data: str | None) -> dict[str, Any]:
-    """The task's metrics on the whole validation split: of a run with its network, of a file with ONNX Runtime."""
+    """The task's metrics on the whole validation split: of a run with its network, of a file with ONNX Runtime.
+
+    On other data than those of training a model is measured on all of them, a run by its .onnx file or, of another
+    checkpoint than the best, by its network.
+    """
+    if data is not None and not _of_training(found, data):
+        model = opened_model(found, None if checkpoint == "best" else checkpoint)
+        task = task_elsewhere(model.spec, data, found.name)
+        notes = {"note": MASE_NOTE} if task.signature.kind == "forecast" else {}
+        return {**_scored(model, task), "measured_on": WHOLE, **notes}
     if found.run is not None:
         from rlseq.trained_sequence import open_sequence, score_sequence
 
@@ -107,23 +126,34 @@ def evaluate_sequence(found: Located, checkpoint: str, data: str | None) -> dict
         return {"task": opened.task.name, **score, "sample": shows.text, "data": opened.task.description}
     if checkpoint != "best":
         raise UsageError(f"--checkpoint {checkpoint}: {found.name} is one exported model; only a run has checkpoints.")
-    return _evaluate_file(found.path, data)
-
-
-def _evaluate_file(path: Path, data: str | None) -> dict[str, Any]:
     from rlseq.player.sequence import load_sequence
+
+    model = load_sequence(found.path)
+    task = _task_of(model.spec, found.path, data)
+    return _scored(model, task, _sample(model, task))
+
+
+def _of_training(found: Located, data: str) -> bool:
+    if found.run is not None:
+        return is_of_training(read_sequence_options(found.run).seq, data, found.run.lineage())
+    from rlseq.player.sequence import load_sequence
+    from rlseq.seq.config import options_of
+
+    spec = load_sequence(found.path).spec
+    return is_of_training(options_of(spec, found.path), data, spec.lineage)
+
+
+def _scored(model: Model, task: Task, sample: str = "") -> dict[str, Any]:
     from rlseq.seq.answers import answers_of, rows_at_once
     from rlseq.seq.tasks.task import Shown
 
-    model = load_sequence(path)
-    task = _task_of(model.spec, path, data)
     sums, first = np.zeros(0), None
     for batch in task.validation(rows_at_once(task.context)):
         answers = answers_of(model.whole(batch.inputs, batch.given, batch.source), batch, task.signature)
         tally = task.tally(answers, batch)
         sums, first = tally if first is None else sums + tally, first or Shown(batch, answers)
     assert first is not None, "a validation split is never empty"
-    sample = _sample(model, task) or task.examples(first)
+    sample = sample or task.examples(first)
     return {
         "task": task.name,
         **task.metrics_of(sums, sample),
@@ -139,16 +169,11 @@ def _task_of(spec: SequenceSpec, path: Path, data: str | None) -> Task:
     Raises:
         UsageError: with this data it is another one.
     """
-    from rlseq.seq.config import SeqOptions
+    from rlseq.seq.config import options_of
     from rlseq.seq.tasks.table import TASKS, check_taken
 
-    try:
-        options = msgspec.convert({**spec.task_options, "task": spec.task, "data": data}, SeqOptions)
-        entry = TASKS[spec.task]
-    except (msgspec.ValidationError, KeyError) as error:
-        raise CorruptFile(
-            f"{path} describes a task that this rlseq does not know: {spec.task[:80]}, {str(error)[:300]}."
-        ) from None
+    options = options_of(spec, path, data)
+    entry = TASKS[spec.task]
     if spec.signature.kind not in entry.kinds:
         raise CorruptFile(f"{path} describes a task that there is not: {spec.task} of kind {spec.signature.kind}.")
     longest = max(options.length or 1, options.pairs or 1)

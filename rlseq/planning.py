@@ -17,6 +17,7 @@ from rlseq.envs.make import FACTORY, MakeEnv, split_id
 from rlseq.errors import RlseqError, UsageError
 from rlseq.fields import flattened
 from rlseq.files import sha256_file
+from rlseq.idle import check_idle
 from rlseq.planned_sequence import plan_sequence
 from rlseq.resolve import Training, given_values, resolve_new, resolve_resumed
 from rlseq.seq.config import SeqTraining
@@ -144,6 +145,8 @@ def plan_training(request: Request) -> Plan:
         if isinstance(options, SeqTraining)
         else plan_policy(options, factory, imports)
     )
+    if run is None:
+        check_idle(request.algorithm, job.options, given)
     return Plan(job, recipe_name, run, request.init_from, request.new_head)
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rlseq.errors import UsageError
+from rlseq.errors import CorruptFile, UsageError
 from rlseq.player.answering import answer
 from rlseq.player.generate import Stepper
-from rlseq.sequence import Signature, Tokenizer
+from rlseq.sequence import SequenceSpec
+
+if TYPE_CHECKING:
+    from rlseq.seq.tasks.forms import TrainedOn
+
+SHOWN = 80  # characters of a question
 
 
 class Answered(NamedTuple):
@@ -34,7 +39,7 @@ def answered(model: Stepper, data: str) -> list[Answered]:
             "write."
         )
     questions = read_questions(data)
-    tokens = [_encoded(text, tokenizer, signature, f"{data}, line {n}") for n, text in enumerate(questions, 1)]
+    tokens = [_encoded(text, model.spec, f"{data}, line {number}") for number, text in enumerate(questions, 1)]
     answers = map(tokenizer.decode, answer(model, tokens))
     return [Answered(*pair) for pair in zip(questions, answers, strict=True)]
 
@@ -59,13 +64,64 @@ def read_questions(data: str) -> list[str]:
     return lines
 
 
-def _encoded(text: str, tokenizer: Tokenizer, signature: Signature, where: str) -> np.ndarray:
+def asks(spec: SequenceSpec) -> bool:
+    """Whether a model's prompt is a question whose form is known."""
+    from rlseq.seq.tasks.forms import FORMS
+
+    return spec.task in FORMS and spec.tokenizer is not None
+
+
+def example(spec: SequenceSpec, where: object) -> str:
+    """A question as a model takes it; "" where none is known.
+
+    Raises:
+        CorruptFile: the description makes no sense.
+    """
+    from rlseq.seq.tasks.forms import example_of
+
+    return example_of(_trained_on(spec, where)) if asks(spec) else ""
+
+
+def check_question(spec: SequenceSpec, question: str, what: str, where: object) -> None:
+    """Refuse a question that the model's task does not have; a model of text takes everything.
+
+    Args:
+        spec: the model's description.
+        question: with or without the start token behind it.
+        what: how messages call it.
+        where: the model, for messages.
+
+    Raises:
+        UsageError: the question, what is wrong with it, and an example of a right one.
+        CorruptFile: the description makes no sense.
+    """
+    from rlseq.seq.tasks.forms import fault_of
+    from rlseq.seq.tasks.generated import START
+
+    if not asks(spec):
+        return
+    fault = fault_of(question.removesuffix(START), _trained_on(spec, where))
+    if fault:
+        shown = question if len(question) <= SHOWN else f"{question[:SHOWN]}..."
+        right = example(spec, where)
+        raise UsageError(f"{what} {shown!r} is no question of the task {spec.task}: {fault}. A right one is {right!r}.")
+
+
+def _trained_on(spec: SequenceSpec, where: object) -> TrainedOn:
+    from rlseq.seq.config import options_of
+    from rlseq.seq.tasks.forms import trained_on
+
+    assert spec.tokenizer is not None
+    found = trained_on(spec.tokenizer.characters, options_of(spec, where), spec.signature.kind)
+    if found is None:
+        raise CorruptFile(f"{where} describes a task {spec.task} whose symbols are not those of such a task.")
+    return found
+
+
+def _encoded(text: str, spec: SequenceSpec, where: str) -> np.ndarray:
+    check_question(spec, text, f"{where}:", "the model")
+    assert spec.tokenizer is not None
     try:
-        tokens = tokenizer.encode(text)
+        return spec.tokenizer.encode(text)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
-    for token in (signature.start, signature.end):
-        if token is not None and token in tokens:
-            shown = tokenizer.decode(np.array([token]))
-            raise UsageError(f"{where}: {text!r} holds {shown!r}, which is no part of a question: leave it out.")
-    return tokens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from rlseq import zoo
 from rlseq.compare import compare
 from rlseq.errors import CorruptFile, RlseqError, UsageError
+from rlseq.recipe import read_recipe
 from tests.made_runs import LINEAGE, made_run
 
 
@@ -56,11 +58,10 @@ def test_groups_are_named_by_the_options_that_differ() -> None:
     made_run("b", [1.0], score=2.0, seed=1, options={"dqn": {"gamma": 0.9}, "net": {"hidden": [64, 64]}})
     made_run("c", [1.0], score=3.0, options={"optim": {"clip_norm": None}}, recipe="cartpole-dqn")
     found = compare(["a", "b", "c"])
-    default = "net.hidden=[256,256] dqn.gamma=0.99 optim.clip_norm=10.0"
     assert [group["label"] for group in found["groups"]] == [
-        f"CartPole-v1 {default}",
-        "CartPole-v1 net.hidden=[64,64] dqn.gamma=0.9 optim.clip_norm=10.0",
-        "CartPole-v1 recipe cartpole-dqn net.hidden=[256,256] dqn.gamma=0.99 optim.clip_norm=none",
+        "CartPole-v1",
+        "CartPole-v1 net.hidden=[64,64] dqn.gamma=0.9",
+        "CartPole-v1 recipe cartpole-dqn optim.clip_norm=none",
     ]
     assert found["groups"][1]["options"] == {"net.hidden": (64, 64), "dqn.gamma": 0.9, "optim.clip_norm": 10.0}
     assert found["warnings"] == []
@@ -129,8 +130,46 @@ def test_the_picture_marks_what_is_unfinished(tmp_path: Path) -> None:
     made_run("d", [20.0, 90.0], options={"dqn": {"gamma": 0.6}}, score=3.0)
     compare(["a", "b", "c", "d"], out=tmp_path / "all.svg")
     picture = (tmp_path / "all.svg").read_text().replace("\N{NO-BREAK SPACE}", " ")
-    for words in ("gamma=0.99 (1 of 2 runs finished)", "gamma=0.5 (1 run, unfinished)", "gamma=0.6 (1 run)"):
+    for words in ("CartPole-v1 (1 of 2 runs finished)", "gamma=0.5 (1 run, unfinished)", "gamma=0.6 (1 run)"):
         assert words in picture
+
+
+def test_values_of_the_recipe_are_not_named() -> None:
+    values = read_recipe(zoo.shipped_recipes()["cartpole-dqn"], "cartpole-dqn").values
+    made_run("a", [1.0], score=1.0, options=dict(values), recipe="cartpole-dqn")
+    made_run("b", [1.0], score=1.0)
+    made_run("c", [1.0], score=1.0, options={"optim": {"freeze": ["head.*"]}})
+    labels = [group["label"] for group in compare(["a", "b", "c"])["groups"]]
+    assert labels == ["CartPole-v1 recipe cartpole-dqn", "CartPole-v1", 'CartPole-v1 optim.freeze=["head.*"]']
+
+
+def test_runs_of_one_seed_count_once_and_that_is_said() -> None:
+    for name, seed, score in (("a", 0, 100.0), ("again", 0, 104.0), ("b", 1, 110.0), ("c", 2, 130.0)):
+        made_run(name, [score], seed=seed, score=score)
+    found = compare(["a", "again", "b", "c"])
+    group = one(found)
+    assert (group["num_runs"], group["num_finished"], group["num_samples"]) == (4, 4, 3)
+    assert group["mean_return"] == pytest.approx((102 + 110 + 130) / 3)
+    deviation = statistics.stdev([102, 110, 130])
+    assert group["half_width"] == pytest.approx(4.302653 * deviation / 3**0.5, rel=1e-6)
+    assert group["curve"]["mean"] == [pytest.approx((100 + 110 + 130) / 3)]
+    assert found["warnings"] == [
+        "a and again were trained alike with the same seed (0): they are not independent, and count once in the mean "
+        "and its interval."
+    ]
+    assert compare(["a", "b"])["warnings"] == []
+    alone = one(compare(["a", "again"]))
+    assert (alone["mean_return"], alone["half_width"]) == (102.0, None)
+
+
+def test_one_seed_from_the_weights_of_several_runs_is_several_samples() -> None:
+    parent = {**LINEAGE, "run": "parent", "env_steps": 500}
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        made_run(name, [1.0], score=2.0, origin=[{**parent, "seed": seed}])
+    found = compare(["a", "b", "c"])
+    assert one(found)["num_samples"] == 2
+    (warning,) = found["warnings"]
+    assert warning.startswith("a and b were trained alike")
 
 
 def test_a_run_named_twice_counts_once(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rlseq.evaluation import evaluate
 from rlseq.generation import _same
 from rlseq.pipeline import generate
 from rlseq.seq.tasks.table import TASKS
-from rlseq.sequence import Signature
+from rlseq.sequence import Signature, Tokenizer
 from tests import kind_graphs, sequence_graphs
 from tests.kind_graphs import END, LETTERS, START, SUMMING, TRANSLATING, translated
 
@@ -43,15 +44,41 @@ def test_a_question_is_answered(question: str, tmp_path: Path) -> None:
 
 def test_a_model_of_questions_is_asked_one(tmp_path: Path) -> None:
     path = kind_graphs.save(tmp_path / "model.onnx", "translating")
-    with pytest.raises(UsageError, match=r"model\.onnx answers questions: ask one, --prompt QUESTION"):
+    with pytest.raises(UsageError, match=r"model\.onnx answers questions: ask one, --prompt dcba$"):
         generate(path)
     signature = msgspec.structs.replace(sequence_graphs.SPEC.signature, start=2, end=3)
     text = sequence_graphs.save_counting(tmp_path / "text.onnx", signature=signature)
-    with pytest.raises(UsageError, match=r"text\.onnx answers questions"):
+    with pytest.raises(UsageError, match=r"text\.onnx answers questions: ask one, --prompt QUESTION$"):
         generate(text)
     assert generate(text, prompt="ab", tokens=5)["prompt"] == "abc"
     with pytest.raises(UsageError, match="the prompt is empty"):
-        generate(path, prompt="")
+        generate(text, prompt="")
+
+
+@pytest.mark.parametrize(
+    ("question", "fault"),
+    [
+        ("dc=b", "it holds '=', which ends a question"),
+        ("dxb", "it holds 'x', and its symbols are 'abcd'"),
+        ("", "it is empty"),
+    ],
+)
+def test_a_prompt_that_is_no_question_of_the_task_is_refused(question: str, fault: str, tmp_path: Path) -> None:
+    path = kind_graphs.save(tmp_path / "model.onnx", "translating")
+    message = f"the prompt {question!r} is no question of the task reverse: {fault}. A right one is 'dcba'."
+    with pytest.raises(UsageError, match=re.escape(message)):
+        generate(path, prompt=question)
+
+
+def test_symbols_of_another_task_are_told(tmp_path: Path) -> None:
+    path = kind_graphs.save(tmp_path / "model.onnx", "translating", task="recall", task_options={"pairs": "x"})
+    with pytest.raises(CorruptFile, match=r"does not know: recall, Expected `int \| null`"):
+        generate(path, prompt="ab")
+    letters = Tokenizer(unit="char", characters="abcdef")
+    signature = msgspec.structs.replace(TRANSLATING.signature, tokenizer=letters)
+    path = kind_graphs.save(tmp_path / "other.onnx", "translating", signature=signature)
+    with pytest.raises(CorruptFile, match=r"other\.onnx describes a task reverse whose symbols are not those of such"):
+        generate(path, prompt="ab")
 
 
 @pytest.mark.parametrize("name", ["averaging", "summing"])

@@ -251,7 +251,7 @@ def test_unfit_rows_are_refused(
 @pytest.mark.parametrize("kind", ["tokens", "translate"])
 def test_questions_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Of several lengths, in the order of the file."""
-    questions = ["12+34", "5+5", "99+99", "1+2", "999+1"]
+    questions = ["12+34", "5+5=", "99+99", "1+2", "999+001"]
     model = Adder(kind)
     result = predicted(tmp_path, model, "\n".join(questions) + "\n", monkeypatch)
     answers = ["64", "01", "891", "3", "0001"]
@@ -267,9 +267,10 @@ def test_an_answer_that_does_not_end_is_cut(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("1+2\n3-4\n", "line 2: the text holds '-', which the model has never seen"),
+        ("1+2\n3-4\n", "line 2: '3-4' is no question of the task addition: it holds '-', and its symbols are"),
+        ("1+2\n34\n", "line 2: '34' is no question of the task addition: it holds no '+'"),
         ("1+2\n\n3+4\n", "line 2 is empty: give one question a line"),
-        ("1+2=\n", "line 1: '1+2=' holds '=', which is no part of a question"),
+        ("1=+2\n", "line 1: '1=+2' is no question of the task addition: it holds '=', which ends a question"),
         ("", "line 1 is empty"),
     ],
 )

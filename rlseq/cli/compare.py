@@ -43,12 +43,13 @@ def compare(
 ) -> None:
     """Compare runs: final scores in a table, curves in a picture.
 
-    Runs whose options differ only in their seed are one group, and a group's
-    score is the mean over its finished runs with its 95 % interval (Student's
-    t). A policy's score is its mean return on episodes that no selection has
-    seen, higher is better; a sequence model's is its task's, on the whole
-    validation split: of a text the loss, of questions exact match, of classes
-    accuracy, of forecasts MASE. Only runs with the same score can be compared.
+    Runs whose options differ only in their seed are one group, named by what
+    sets it apart. A group's score is the mean over its finished runs, those of
+    one seed counted once, with its 95 % interval (Student's t). A policy's is
+    its mean return on episodes that no selection has seen, higher is better; a
+    sequence model's its task's, on the whole validation split: of a text the
+    loss, of questions exact match, of classes accuracy, of forecasts MASE.
+    Only runs with the same score can be compared.
     The other columns are means over the group's runs.
 
     Examples:
@@ -109,7 +110,7 @@ def score_cell(group: Mapping[str, Any], metric: Mapping[str, Any]) -> str:
     """`482.3 ± 31.2 (n = 5)`; of one run `482.3 (n = 1: no interval)`; `-` if no run is finished."""
     if group[metric["key"]] is None:
         return "-"
-    mean, n = metric_cell(group[metric["key"]], metric["digits"]), group["num_finished"]
+    mean, n = metric_cell(group[metric["key"]], metric["digits"]), group["num_samples"]
     if group["half_width"] is None:
         return f"{mean} (n = {n}: no interval)"
     return f"{mean} ± {metric_cell(group['half_width'], metric['digits'])} (n = {n})"

@@ -142,7 +142,8 @@ def metric_rows(values: Mapping[str, Any]) -> dict[str, str]:
     """A sequence model's metrics for people, the score first; none of what is no sequence model's."""
     rows = {m.words: f"{figure(values, m)} {m.unit}".rstrip() for m in measured_in(values)}
     if rows and "tokens" in values:
-        rows[next(iter(rows))] += f", over {values['tokens']} {purpose_of(values).targets} of the validation split"
+        where = values.get("measured_on", "the validation split")
+        rows[next(iter(rows))] += f", over {values['tokens']} {purpose_of(values).targets} of {where}"
     if is_number(values.get("word_share")):
         rows["words"] = f"{100 * values['word_share']:.0f} % of the words in the sample occur in the data"
     return rows

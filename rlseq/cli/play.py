@@ -51,7 +51,12 @@ def evaluate(
     action_output: ActionOutput = None,
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="PATH", help="Of a sequence model: its data.", show_default="as in training"),
+        typer.Option(
+            "--data",
+            metavar="PATH",
+            help="Of a sequence model: its data, or others to be measured on.",
+            show_default="as in training",
+        ),
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -59,7 +64,8 @@ def evaluate(
     """Score a policy over seeded episodes, a sequence model on its validation data.
 
     A run is scored with its network (this needs torch), an agent or an .onnx
-    file with ONNX Runtime.
+    file with ONNX Runtime. With --data of another file than that of training
+    a sequence model is scored on all of it, with its own scaling and columns.
 
     Examples:
 
@@ -67,6 +73,7 @@ def evaluate(
       rlseq eval runs/my-run --checkpoint last
       rlseq eval cartpole-dqn --episodes 500 --seed 7
       rlseq eval policy.onnx --json
+      rlseq eval my-forecast --data next-year.csv
 
     The JSON holds mean_return, std_return (of the population), min_return,
     max_return, episodes, mean_length, steps_per_second, seed and env_id; of a
@@ -193,7 +200,8 @@ def _show(out: Output, result: Mapping[str, Any]) -> None:
         typer.echo(headline(result))
         return
     if measured_in(result):
-        show_pairs({**metric_rows(result), "data": str(result["data"])})
+        note = {"note": str(result["note"])} if "note" in result else {}
+        show_pairs({**metric_rows(result), "data": str(result["data"]), **note})
         show_sample(result)
         return
     extremes = f"min {number(result['min_return'])}, max {number(result['max_return'])}"

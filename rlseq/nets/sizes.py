@@ -56,6 +56,15 @@ CORE_KINDS: dict[str, tuple[Kind, ...]] = {
 }
 RECURRENT = ("lstm", "gru")
 TORCH_LAYERS = ("encoder", "transformer")  # built of torch's own Transformer layers
+ATTENTIVE = ("gpt", *TORCH_LAYERS)
+# option -> cores that have such a thing
+CORES_WITH: dict[str, tuple[str, ...]] = {
+    "bidirectional": RECURRENT,
+    **dict.fromkeys(("heads", "mlp_width", "activation"), ATTENTIVE),
+    **dict.fromkeys(("qk_norm", "window", "checkpoint_activations"), ("gpt",)),
+}
+# Runs of older versions name gpt's own values of these two for every core, so those pass.
+STORED_FOR_ALL = {"activation": "relu2", "qk_norm": True}
 GATES = {"lstm": 4, "gru": 3}
 
 # What a layer keeps for the backward pass, in widths of the layer.
@@ -140,27 +149,18 @@ def _even(number: int) -> int:
 
 def _refuse_what_the_core_lacks(options: SequenceNetOptions) -> None:
     core = options.core
-    lacking: dict[str, object] = {}
-    if core in RECURRENT:
-        lacking = {name: getattr(options, name) for name in ("heads", "mlp_width", "window", "checkpoint_activations")}
-        # Runs of older versions name gpt's own values of these two for every core, so those pass.
-        lacking["activation"] = options.activation if options.activation != "relu2" else None
-        lacking["qk_norm"] = None if options.qk_norm else options.qk_norm
-    else:
-        lacking["bidirectional"] = options.bidirectional
-    if core in TORCH_LAYERS:
-        lacking |= {name: getattr(options, name) for name in ("qk_norm", "window")}
-        lacking["checkpoint_activations"] = options.checkpoint_activations or None
-        if options.activation in ("relu2", "swiglu"):
+    if core in TORCH_LAYERS and options.activation in ("relu2", "swiglu"):
+        raise UsageError(
+            f"net.activation = {options.activation} is none that torch's own layers have, of which net.core = "
+            f"{core} is built; set net.activation to gelu or relu, or leave it out"
+        )
+    for name, cores in CORES_WITH.items():
+        value = getattr(options, name)
+        stored = core in RECURRENT and value == STORED_FOR_ALL.get(name)
+        if core not in cores and value != getattr(SequenceNetOptions(), name) and not stored:
             raise UsageError(
-                f"net.activation = {options.activation} is none that torch's own layers have, of which net.core = "
-                f"{core} is built; set net.activation to gelu or relu, or leave it out"
-            )
-    for name, value in lacking.items():
-        if value is not None and not (name == "checkpoint_activations" and not value):
-            able = "lstm or gru" if name == "bidirectional" else "gpt"
-            raise UsageError(
-                f"net.{name} = {value} means nothing for net.core = {core}; leave it out, or set net.core={able}"
+                f"net.{name} = {value} means nothing for net.core = {core}; leave it out, or set net.core="
+                f"{' or '.join(cores)}"
             )
 
 

@@ -9,8 +9,10 @@ from msgspec import Meta
 
 from rlseq.config import RunOptions
 from rlseq.engine.config import EngineOptions, OptimOptions
+from rlseq.errors import CorruptFile
 from rlseq.fields import Options
 from rlseq.nets.config import SequenceNetOptions
+from rlseq.sequence import SequenceSpec
 
 
 class SeqRunOptions(RunOptions, frozen=True, kw_only=True):
@@ -139,6 +141,25 @@ def task_options(options: SeqOptions) -> dict[str, Any]:
         for name, value in msgspec.to_builtins(options).items()
         if name not in NOT_OF_THE_TASK and value != defaults[name] and not (name == "loss" and ":" in value)
     }
+
+
+def options_of(spec: SequenceSpec, where: object, data: str | None = None) -> SeqOptions:
+    """The options of a model's task, from its description.
+
+    Args:
+        spec: the description.
+        where: the file, for messages.
+        data: where the task's data are.
+
+    Raises:
+        CorruptFile: it describes a task that there is not.
+    """
+    try:
+        return msgspec.convert({**spec.task_options, "task": spec.task, "data": data}, SeqOptions)
+    except msgspec.ValidationError as error:
+        raise CorruptFile(
+            f"{where} describes a task that this rlseq does not know: {spec.task[:80]}, {str(error)[:300]}."
+        ) from None
 
 
 class SeqEvalOptions(Options, frozen=True, kw_only=True):

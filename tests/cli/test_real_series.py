@@ -139,3 +139,10 @@ def test_forecasts_are_learnt_shown_and_predicted(forecasts: Trained) -> None:
     assert len(said) == 38 * 3 and np.abs(said[:, 2] - truth).mean() == pytest.approx(summary["mae"], rel=1e-3)
     again = without_torch(place, "eval", "runs/mine/model.onnx", "--data", "data.csv")
     assert again["mase"] == pytest.approx(summary["mase"], rel=1e-4)
+    # On another file all windows are measured.
+    (place / "other.csv").write_text(
+        "x,day\n" + "".join(f"{1000 + 50 * np.sin(n / 4):.3f},{n % 7}\n" for n in range(360, 400))
+    )
+    for what in ("runs/mine", "runs/mine/model.onnx"):
+        other = without_torch(place, "eval", what, "--data", "other.csv")
+        assert other["tokens"] == (40 - 12 - 3 + 1) * 3 and other["mae"] == pytest.approx(summary["mae"], rel=0.5)

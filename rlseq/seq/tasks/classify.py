@@ -47,16 +47,24 @@ class ClassifyTask:
         data: the series.
         split: which of them are trained on.
         name: of the task.
+        model: of a trained model that is measured on other data; its scaling is kept, and nothing is trained on.
 
     Attributes: see `rlseq.seq.tasks.task.Task`.
     """
 
-    def __init__(self, options: SeqOptions, data: Labelled, split: Split, name: str = "classify") -> None:
+    def __init__(
+        self,
+        options: SeqOptions,
+        data: Labelled,
+        split: Split,
+        name: str = "classify",
+        model: Signature | None = None,
+    ) -> None:
         self.name, self.sha256 = name, data.sha256
         self.metrics: dict[str, Direction] = {"accuracy": "higher", "f1": "higher", "loss": "lower"}
         self._series, self._labels, self._split = data.series, data.labels, split
         scaled = scaling(data.series.rows_of(split.train), data.features)
-        self.signature = Signature(
+        self.signature = model or Signature(
             kind="classify",
             features=data.features,
             shift=scaled.shift,

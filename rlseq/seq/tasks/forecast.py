@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ from rlseq.seq.config import SeqOptions
 from rlseq.seq.series.generated import digest, lorenz, mackey_glass
 from rlseq.seq.series.scaling import scaling
 from rlseq.seq.series.table import check_column, check_columns, listed, read_header, read_table
+from rlseq.seq.series.windows import before_all, split_rows
 from rlseq.seq.tasks.pictures import Forecast, forecast_picture, without_pictures
 from rlseq.seq.tasks.task import ALL, Answers, Direction, Shown
 from rlseq.sequence import Signature
@@ -56,6 +56,8 @@ class ForecastTask:
         data: the series.
         target: which feature is forecast.
         name: of the task.
+        model: of a trained model that is measured on all windows of other data; its scaling is kept, and nothing is
+            trained on.
 
     Attributes: see `rlseq.seq.tasks.task.Task`.
 
@@ -65,23 +67,32 @@ class ForecastTask:
 
     static = True
 
-    def __init__(self, options: SeqOptions, data: Multivariate, target: str, name: str = "forecast") -> None:
+    def __init__(
+        self,
+        options: SeqOptions,
+        data: Multivariate,
+        target: str,
+        name: str = "forecast",
+        model: Signature | None = None,
+    ) -> None:
         self.name, self.sha256 = name, data.sha256
         self.context, self._horizon = options.context, options.horizon
         self._values = data.values.astype(np.float32)  # [N, F]
-        self._train = split_rows(options, len(data.values), data.description)
+        split = split_rows if model is None else before_all
+        self._train = split(options, len(data.values), data.description)
         self._target = data.features.index(target)
-        of_training = self._values[: self._train, self._target]
+        of_training = self._values[: self._train if model is None else None, self._target]
         if of_training.min() == of_training.max():
+            where = "all rows" if model is not None else f"all {self._train} rows of the training part"
             raise UsageError(
-                f"{data.description}: the column {target!r} is {of_training[0]:g} in all {self._train} rows of the "
-                "training part, so there is nothing to forecast. Give another column: --target COLUMN"
+                f"{data.description}: the column {target!r} is {of_training[0]:g} in {where}, so there is nothing to "
+                f"forecast. Give another {'file' if model is not None else 'column: --target COLUMN'}"
             )
         scaled = scaling(self._values[: self._train], data.features)
         self.notes = [*scaled.notes, *without_pictures()]
         self.description = f"{data.description}, {target} forecast {options.horizon} rows ahead"
         quantiles = check_quantiles(options.quantiles) if options.loss == "quantile" else ()
-        self.signature = Signature(
+        self.signature = model or Signature(
             kind="forecast",
             features=data.features,
             shift=scaled.shift,
@@ -224,30 +235,6 @@ def check_quantiles(quantiles: tuple[float, ...]) -> tuple[float, ...]:
     if MEDIAN not in quantiles:
         raise UsageError(f"seq.quantiles = [{shown}] lacks 0.5, the median, which is the forecast: add it.")
     return quantiles
-
-
-def split_rows(options: SeqOptions, rows: int, data: str) -> int:
-    """How many rows are trained on: the first `floor((1 - seq.validation) N)`.
-
-    Raises:
-        UsageError: no window fits into them, or no horizon into the rest.
-    """
-    train = math.floor((1 - Fraction(str(options.validation))) * rows)
-    where = (
-        f"{data}: seq.validation = {options.validation:g} leaves {train} rows to train on and {rows - train} to measure"
-    )
-    window = options.context + options.horizon
-    if train < window:
-        raise UsageError(
-            f"{where}, and a window takes {window} (seq.context = {options.context} that are read, seq.horizon = "
-            f"{options.horizon} that are forecast). Give more rows, or a smaller --context or --horizon."
-        )
-    if rows - train < options.horizon:
-        raise UsageError(
-            f"{where}, and a forecast takes seq.horizon = {options.horizon}. Give more rows, a larger --set "
-            "seq.validation, or a smaller --horizon."
-        )
-    return train
 
 
 def read_forecast(options: SeqOptions) -> ForecastTask:

@@ -15,6 +15,7 @@ from rlseq.seq.tasks.holdout import Questions
 from rlseq.sequence import Kind
 
 BLANK = "."
+KEPT = 16  # symbols, unless seq.pairs says otherwise
 
 
 def selective_copy(options: SeqOptions, kind: Kind) -> GeneratedTask:
@@ -22,7 +23,7 @@ def selective_copy(options: SeqOptions, kind: Kind) -> GeneratedTask:
 
     At twice the length as many symbols stand among more blanks.
     """
-    kept, symbols = options.pairs or 16, options.symbols or 16
+    kept, symbols = options.pairs or KEPT, options.symbols or 16
     problem = Problem(
         name="selective-copy",
         about=f"write the {kept} symbols again that stand among blanks",

@@ -42,6 +42,7 @@ class TextTask:
     Args:
         options: which text, cut into tokens and split how.
         corpus: the text, if it was read already.
+        whole: all of it is measured on, and nothing is trained on.
 
     Attributes: see `rlseq.seq.tasks.task.Task`.
 
@@ -52,7 +53,7 @@ class TextTask:
     name = "text"
     static = True
 
-    def __init__(self, options: SeqOptions, corpus: Corpus | None = None) -> None:
+    def __init__(self, options: SeqOptions, corpus: Corpus | None = None, *, whole: bool = False) -> None:
         corpus = corpus or read_corpus(options.data, options.pattern, options.unit)
         self.signature = Signature(vocabulary=corpus.tokenizer.size, tokenizer=corpus.tokenizer)
         self.sha256, self.description = corpus.sha256, corpus.description
@@ -65,7 +66,12 @@ class TextTask:
         }
         self.context = options.context
         self._corpus = corpus
-        self._split = split_tokens(corpus, options.validation, options.context)
+        everything = np.asarray(corpus.tokens)
+        if whole and len(everything) < 2:
+            raise UsageError(f"{corpus.description} is too short: there is nothing to predict in it.")
+        self._split = (
+            Split(everything[:0], everything) if whole else split_tokens(corpus, options.validation, options.context)
+        )
         self._words: frozenset[str] | None = None
 
     @property
