@@ -30,7 +30,7 @@ class Model(NamedTuple):
 OPTIONS = {
     "reverse-transformer": SeqTraining(
         seq=SeqOptions(task="reverse", length=4, min_length=2, symbols=6, examples=20),
-        net=SequenceNetOptions(core="transformer", layers=1, heads=2, width=16, dropout=0.1),
+        net=SequenceNetOptions(core="transformer", layers=1, heads=2, width=16, dropout=0.1, qk_norm=True),
     ),
     "waveforms-encoder": SeqTraining(
         seq=SeqOptions(task="waveforms", length=16, examples=40),

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rlseq.nets.config import SequenceNetOptions
+from rlseq.nets.fused import EPSILON
 from rlseq.nets.gpt import PRODUCTS_UP_TO
 from rlseq.nets.sizes import Dimensions, activation
 
@@ -92,34 +93,50 @@ def split_heads(x_BTD: Tensor, num: int) -> Tensor:
     return x_BTD.unflatten(-1, (num, -1)).transpose(1, 2)
 
 
+def normed(*x_BHTK: Tensor) -> tuple[Tensor, ...]:
+    """Queries or keys divided by the root of their mean square over K (`net.qk_norm`, arXiv 2010.04245)."""
+    return tuple(F.rms_norm(x, x.shape[-1:], eps=EPSILON) for x in x_BHTK)
+
+
 def self_attention(
-    attention: nn.MultiheadAttention, x_BTD: Tensor, seen: Seen | None, past: tuple[Tensor, ...] = ()
+    attention: nn.MultiheadAttention,
+    x_BTD: Tensor,
+    seen: Seen | None,
+    past: tuple[Tensor, ...] = (),
+    *,
+    qk_norm: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output `[B, T, D]`, and all keys and values `[B, H, S, K]`, those of `past` first."""
     projected = F.linear(x_BTD, attention.in_proj_weight, attention.in_proj_bias)
     q, k, v = (split_heads(x, attention.num_heads) for x in projected.chunk(3, -1))
+    if qk_norm:
+        q, k = normed(q, k)
     if past:
         k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
     return _joined(attention, attend(q, k, v, seen, _dropout(attention))), k, v
 
 
-def source_keys(attention: nn.MultiheadAttention, memory_BSD: Tensor) -> tuple[Tensor, Tensor]:
+def source_keys(
+    attention: nn.MultiheadAttention, memory_BSD: Tensor, *, qk_norm: bool = False
+) -> tuple[Tensor, Tensor]:
     """Keys and values `[B, H, S, K]` of what an encoder made, for `cross_attention`."""
     width = memory_BSD.shape[-1]
     weight = attention.in_proj_weight.split((width, 2 * width))[1]
     bias = attention.in_proj_bias.split((width, 2 * width))[1]
-    k, v = F.linear(memory_BSD, weight, bias).chunk(2, -1)
-    return split_heads(k, attention.num_heads), split_heads(v, attention.num_heads)
+    k, v = (split_heads(x, attention.num_heads) for x in F.linear(memory_BSD, weight, bias).chunk(2, -1))
+    return (normed(k)[0] if qk_norm else k), v
 
 
 def cross_attention(
-    attention: nn.MultiheadAttention, x_BTD: Tensor, source: tuple[Tensor, Tensor], seen: Seen
+    attention: nn.MultiheadAttention, x_BTD: Tensor, source: tuple[Tensor, Tensor], seen: Seen, *, qk_norm: bool = False
 ) -> Tensor:
     """Output `[B, T, D]`."""
     width = x_BTD.shape[-1]
     weight = attention.in_proj_weight.split((width, 2 * width))[0]
     bias = attention.in_proj_bias.split((width, 2 * width))[0]
     q = split_heads(F.linear(x_BTD, weight, bias), attention.num_heads)
+    if qk_norm:
+        (q,) = normed(q)
     return _joined(attention, attend(q, *source, seen, _dropout(attention)))
 
 
@@ -149,11 +166,11 @@ def encoder_layer(dims: Dimensions, options: SequenceNetOptions) -> nn.Transform
     )
 
 
-def encode(encoder: nn.TransformerEncoder, x_BSD: Tensor, seen: Seen) -> Tensor:
+def encode(encoder: nn.TransformerEncoder, x_BSD: Tensor, seen: Seen, *, qk_norm: bool = False) -> Tensor:
     """`nn.TransformerEncoder` of layers with their norm first, `[B, S, D]`."""
     for layer in encoder.layers:
         assert isinstance(layer, nn.TransformerEncoderLayer)
-        y_BSD, _, _ = self_attention(layer.self_attn, layer.norm1(x_BSD), seen)
+        y_BSD, _, _ = self_attention(layer.self_attn, layer.norm1(x_BSD), seen, qk_norm=qk_norm)
         x_BSD = x_BSD + layer.dropout1(y_BSD)
         x_BSD = x_BSD + layer.dropout2(feed_forward(layer, layer.norm2(x_BSD)))
     return x_BSD if encoder.norm is None else encoder.norm(x_BSD)

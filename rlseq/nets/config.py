@@ -60,7 +60,10 @@ class SequenceNetOptions(Options, frozen=True, kw_only=True):
     ] = None
     qk_norm: Annotated[
         bool | None,
-        Meta(description="gpt: queries and keys are normalised before they meet (arXiv 2010.04245); none: true"),
+        Meta(
+            description="Transformers: queries and keys are normalised before they meet (arXiv 2010.04245); none: true "
+            "for gpt, false for transformer and encoder, which are then torch's own"
+        ),
     ] = None
     window: Annotated[
         Annotated[int, Meta(ge=1)] | None,

@@ -31,7 +31,7 @@ class EncoderCore(nn.Module):
 
     def __init__(self, dims: Dimensions, options: SequenceNetOptions) -> None:
         super().__init__()
-        self.positions = Sinusoids(dims.width)
+        self.positions, self.qk_norm = Sinusoids(dims.width), options.qk_norm is True
         layer = encoder_layer(dims, options)
         self.encoder = nn.TransformerEncoder(layer, dims.layers, enable_nested_tensor=False)
         initialise(self.encoder)
@@ -39,7 +39,8 @@ class EncoderCore(nn.Module):
 
     def forward(self, x_BTD: Tensor, given_BT: Tensor) -> Tensor:
         places_T = torch.arange(x_BTD.shape[1], device=x_BTD.device)
-        return encode(self.encoder, self.dropout(x_BTD + self.positions(places_T)), seen_places(given_BT))
+        x_BTD = self.dropout(x_BTD + self.positions(places_T))
+        return encode(self.encoder, x_BTD, seen_places(given_BT), qk_norm=self.qk_norm)
 
 
 class BothWaysCore(nn.Module):

@@ -60,8 +60,8 @@ ATTENTIVE = ("gpt", *TORCH_LAYERS)
 # option -> cores that have such a thing
 CORES_WITH: dict[str, tuple[str, ...]] = {
     "bidirectional": RECURRENT,
-    **dict.fromkeys(("heads", "mlp_width", "activation"), ATTENTIVE),
-    **dict.fromkeys(("qk_norm", "window", "checkpoint_activations"), ("gpt",)),
+    **dict.fromkeys(("heads", "mlp_width", "activation", "qk_norm"), ATTENTIVE),
+    **dict.fromkeys(("window", "checkpoint_activations"), ("gpt",)),
 }
 # Runs of older versions name gpt's own values of these two for every core, so those pass.
 STORED_FOR_ALL = {"activation": "relu2", "qk_norm": True}
@@ -211,9 +211,10 @@ def kept_numbers(options: SequenceNetOptions, signature: Signature, context: int
     if options.core in TORCH_LAYERS:
         mlp = (MLP_KEPT[activation(options)] + dropped) * mlp_width
         attention = dropped * 3 * heads * context  # with dropout its weights are kept, those left, and the mask
-        layer = (ENCODER_KEPT + 2 * dropped) * width + attention + mlp
+        normed = 2 if options.qk_norm else 0  # queries and keys before it
+        layer = (ENCODER_KEPT + normed + 2 * dropped) * width + attention + mlp
         if options.core == "transformer":
-            layer += (DECODER_KEPT + 3 * dropped) * width + 2 * attention + mlp
+            layer += (DECODER_KEPT + 2 * normed + 3 * dropped) * width + 2 * attention + mlp
         return ends + layers * layer
     block = (10 + 2 * dropped) * width + MLP_KEPT[activation(options)] * mlp_width
     if options.checkpoint_activations:

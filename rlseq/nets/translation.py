@@ -54,7 +54,7 @@ class TranslationNetwork(nn.Module):
     def __init__(self, signature: Signature, options: SequenceNetOptions, context: int) -> None:
         super().__init__()
         dims = dimensions(options)
-        self.signature = signature
+        self.signature, self.qk_norm = signature, options.qk_norm is True
         self.embedding = nn.Embedding(signature.vocabulary, dims.width)
         nn.init.normal_(self.embedding.weight, std=dims.width**-0.5)  # multiplied by its inverse as in the paper
         self.positions = Sinusoids(dims.width)
@@ -138,8 +138,9 @@ class TranslationNetwork(nn.Module):
 
     def _read(self, source_BS: Tensor, given_BS: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Keys and values of the source for every layer of the decoder."""
-        memory_BSD = encode(self.core.encoder, self._embedded(source_BS, 0), seen_places(given_BS))
-        return [source_keys(layer.multihead_attn, memory_BSD) for layer in self._layers]
+        x_BSD = self._embedded(source_BS, 0)
+        memory_BSD = encode(self.core.encoder, x_BSD, seen_places(given_BS), qk_norm=self.qk_norm)
+        return [source_keys(layer.multihead_attn, memory_BSD, qk_norm=self.qk_norm) for layer in self._layers]
 
     def _answer(
         self,
@@ -158,9 +159,10 @@ class TranslationNetwork(nn.Module):
             own = Seen(torch.arange(num_past + num_new, device=tokens_BT.device) <= queries_T[:, None])
         grown: list[tuple[Tensor, Tensor]] = []
         for n, layer in enumerate(self._layers):
-            y_BTD, k, v = self_attention(layer.self_attn, layer.norm1(x_BTD), own, pasts[n] if pasts else ())
+            past = pasts[n] if pasts else ()
+            y_BTD, k, v = self_attention(layer.self_attn, layer.norm1(x_BTD), own, past, qk_norm=self.qk_norm)
             x_BTD = x_BTD + layer.dropout1(y_BTD)
-            y_BTD = cross_attention(layer.multihead_attn, layer.norm2(x_BTD), sources[n], seen)
+            y_BTD = cross_attention(layer.multihead_attn, layer.norm2(x_BTD), sources[n], seen, qk_norm=self.qk_norm)
             x_BTD = x_BTD + layer.dropout2(y_BTD)
             x_BTD = x_BTD + layer.dropout3(feed_forward(layer, layer.norm3(x_BTD)))
             grown.append((k, v))

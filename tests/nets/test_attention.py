@@ -11,7 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from rlseq.exporter.graph import traced
-from rlseq.nets.attention import Seen, Sinusoids, attend, initialise, seen_places
+from rlseq.nets.attention import (
+    Seen,
+    Sinusoids,
+    attend,
+    cross_attention,
+    initialise,
+    seen_places,
+    self_attention,
+    source_keys,
+)
 
 GIVEN = torch.tensor([[True, True, True, True], [True, True, False, False], [False, False, False, False]])
 
@@ -70,6 +79,44 @@ def test_dropout_drops_weights_and_keeps_their_mean(dtype: torch.dtype) -> None:
     np.testing.assert_allclose(y.numpy() * 5, (y * 5).round().numpy(), atol=0.05)  # 0, 1 ... 10 of ten weights, doubled
     assert y.unique().numel() > 4
     assert y.mean() == pytest.approx(1.0, abs=0.1)
+
+
+def scale_queries_and_keys(net: nn.Module) -> None:
+    """In every attention queries three times and keys a fifth as large, values as they were."""
+    with torch.no_grad():
+        for module in net.modules():
+            if isinstance(module, nn.MultiheadAttention):
+                for parameter in (module.in_proj_weight, module.in_proj_bias):
+                    q, k, _ = parameter.chunk(3)
+                    q.mul_(3.0), k.mul_(0.2)
+
+
+@torch.no_grad()
+def test_normalised_queries_and_keys_are_their_formula() -> None:
+    attention, x, memory = nn.MultiheadAttention(12, 2), drawn(1, 4, 12), drawn(1, 5, 12, seed=1)
+    initialise(attention)
+    attention.in_proj_bias.copy_(drawn(36, seed=2))
+
+    def heads(numbers: np.ndarray, part: int) -> np.ndarray:
+        """`[2, places, 6]` of queries (0), keys (1) or values (2)."""
+        rows = slice(12 * part, 12 * part + 12)
+        weight, bias = attention.in_proj_weight[rows].numpy(), attention.in_proj_bias[rows].numpy()
+        split = (numbers @ weight.T + bias).reshape(-1, 2, 6).swapaxes(0, 1)
+        return split if part == 2 else split / np.sqrt((split**2).mean(-1, keepdims=True) + 1e-6)
+
+    def expected(keys: np.ndarray, causal: bool) -> np.ndarray:
+        q, k, v = heads(x[0].numpy(), 0), heads(keys, 1), heads(keys, 2)
+        rows = [
+            np.hstack([by_hand(q[h, t], k[h], v[h], np.arange(len(keys)) <= (t if causal else 99)) for h in (0, 1)])
+            for t in range(4)
+        ]
+        return np.array(rows) @ attention.out_proj.weight.numpy().T + attention.out_proj.bias.numpy()
+
+    found, _, _ = self_attention(attention, x, None, qk_norm=True)
+    np.testing.assert_allclose(found[0].numpy(), expected(x[0].numpy(), causal=True), atol=1e-5)
+    source = source_keys(attention, memory, qk_norm=True)
+    found = cross_attention(attention, x, source, seen_places(torch.ones(1, 5, dtype=torch.bool)), qk_norm=True)
+    np.testing.assert_allclose(found[0].numpy(), expected(memory[0].numpy(), causal=False), atol=1e-5)
 
 
 class Attended(nn.Module):

@@ -15,6 +15,7 @@ from rlseq.nets.config import SequenceNetOptions
 from rlseq.nets.network import NetInput, seeded
 from rlseq.nets.reading import BothWaysCore, EncoderCore, ReadingNetwork
 from rlseq.sequence import Signature
+from tests.nets.test_attention import scale_queries_and_keys
 from tests.nets.test_readers import CLASSIFY, FORECAST, SCALE, SHIFT, values
 
 LENGTHS = (7, 3, 1, 0)
@@ -39,6 +40,16 @@ def made(core: Any, signature: Signature = CLASSIFY, **options: Any) -> ReadingN
 def rows(time: int = 7) -> tuple[Tensor, Tensor]:
     """Values `[4, T, 3]` with `LENGTHS` real places, and which those are."""
     return values(len(LENGTHS), time), torch.arange(time) < torch.tensor(LENGTHS)[:, None]
+
+
+@torch.no_grad()
+def test_with_normalised_queries_and_keys_their_size_means_nothing() -> None:
+    for qk_norm in (True, False):
+        net, (raw, given) = made("encoder", qk_norm=qk_norm), rows()
+        before = net(NetInput((raw,), mask=given))[0]
+        scale_queries_and_keys(net)
+        after = net(NetInput((raw,), mask=given))[0]
+        assert torch.allclose(after, before, rtol=1e-3, atol=1e-3) == qk_norm
 
 
 @every_core

@@ -95,6 +95,18 @@ def test_parameters_of_every_core_and_task_are_counted(
     assert parameters(chosen, SIGNATURES[kind]) == num_parameters(net)
 
 
+@pytest.mark.parametrize(("core", "kind"), [("transformer", "translate"), ("encoder", "classify")])
+def test_the_estimate_of_memory_counts_normalised_queries_and_keys(core: Any, kind: Kind) -> None:
+    plain, normed = (
+        SequenceNetOptions(core=core, size="tiny", layers=4, mlp_width=8, qk_norm=on) for on in (False, True)
+    )
+    found = [
+        saved_bytes(sequence_network(SIGNATURES[kind], chosen, CONTEXT).train(), kind) for chosen in (plain, normed)
+    ]
+    estimate = [4 * ROWS * CONTEXT * kept_numbers(chosen, SIGNATURES[kind], CONTEXT) for chosen in (plain, normed)]
+    assert found[1] - found[0] == pytest.approx(estimate[1] - estimate[0], rel=0.15)
+
+
 @every_network
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_the_estimate_of_memory_is_what_every_core_and_task_keeps(

@@ -14,6 +14,7 @@ from rlseq.nets.config import SequenceNetOptions
 from rlseq.nets.network import NetInput, num_parameters, seeded
 from rlseq.nets.translation import TranslationNetwork
 from rlseq.sequence import Signature
+from tests.nets.test_attention import scale_queries_and_keys
 
 V, LENGTHS = 11, (6, 2, 4, 0)
 SIGNATURE = Signature(kind="translate", vocabulary=V, start=9, end=10)
@@ -91,9 +92,20 @@ def test_in_training_its_gradients_are_torchs() -> None:
 
 
 @torch.no_grad()
+def test_with_normalised_queries_and_keys_their_size_means_nothing_anywhere() -> None:
+    for qk_norm in (True, False):
+        net, tokens_BT, (source_BS, given_BS) = made(qk_norm=qk_norm), drawn(3, 5), sources(3)
+        before = whole(net, tokens_BT, source_BS, given_BS)
+        scale_queries_and_keys(net)
+        after = whole(net, tokens_BT, source_BS, given_BS)
+        assert torch.allclose(after, before, rtol=1e-3, atol=1e-3) == qk_norm
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("qk_norm", [False, True])
 @pytest.mark.parametrize("sizes", [[1] * 9, [9], [2, 1, 6], [4, 5]], ids=str)
-def test_a_source_read_once_serves_every_later_step(sizes: list[int]) -> None:
-    net, tokens_BT, (source_BS, given_BS) = made(), drawn(4, 9), sources()
+def test_a_source_read_once_serves_every_later_step(sizes: list[int], qk_norm: bool) -> None:
+    net, tokens_BT, (source_BS, given_BS) = made(qk_norm=qk_norm), drawn(4, 9), sources()
     state, parts = net.initial_state(4), []
     for chunk in tokens_BT.split(sizes, 1):
         logits, state = net(NetInput((chunk, source_BS), mask=given_BS), state)
