@@ -16,7 +16,7 @@ from rlseq.errors import CorruptFile, UsageError, did_you_mean
 from rlseq.files import sha256_file
 from rlseq.purposes import TEXT
 from rlseq.seq.config import SeqOptions, options_of
-from rlseq.seq.series.table import listed, read_header, read_table
+from rlseq.seq.series.table import begun_table, listed, read_table
 from rlseq.sequence import BYTES, SequenceSpec, Signature
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ def is_of_training(options: SeqOptions, data: str, lineage: Sequence[Mapping[str
     if "forecast" not in kinds and options.label is None:
         what = "draws its questions itself" if "tokens" in kinds else "computes its series itself"
         raise UsageError(f"--data {data}: the task {options.task} {what}, and takes no file: leave it out.")
-    read_header(data)  # says what is wrong with a file that cannot be read
+    with begun_table(data):  # says what is wrong with a file that cannot be read
+        pass
     return sha256_file(Path(data)) == known
 
 
@@ -81,8 +82,9 @@ def _forecast(spec: SequenceSpec, options: SeqOptions, data: str) -> Task:
     from rlseq.seq.tasks.forecast import ForecastTask, Multivariate
 
     signature = spec.signature
-    check_there(signature.features, read_header(data), data, "the model reads")
-    table = read_table(data, only=signature.features)
+    with begun_table(data) as file:
+        check_there(signature.features, file.names, data, "the model reads")
+        table = read_table(file, only=signature.features)
     known = msgspec.structs.replace(options, context=spec.context, horizon=signature.horizon)
     series = Multivariate(table.numbers, signature.features, table.sha256, f"{data}, all {len(table.numbers)} rows")
     return ForecastTask(known, series, signature.features[signature.target], spec.task, signature)
@@ -93,7 +95,8 @@ def _classes(signature: Signature, options: SeqOptions, data: str) -> Task:
     from rlseq.seq.tasks.classify import ClassifyTask, Split
 
     assert options.label is not None, "waveforms were refused"
-    header = read_header(data)
+    with begun_table(data) as file:
+        header = file.names
     check_there([options.label], header, data, "the label of each series stands in")
     if options.group is not None:
         check_there([options.group], header, data, "which rows are one series is told by")

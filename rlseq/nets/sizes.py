@@ -70,7 +70,7 @@ GATES = {"lstm": 4, "gru": 3}
 # What a layer keeps for the backward pass, in widths of the layer.
 RECURRENT_KEPT = {"lstm": 16, "gru": 8}
 BOTH_WAYS_KEPT = {"lstm": 26, "gru": 10}
-ENCODER_KEPT, DECODER_KEPT = 9, 15
+PLAIN_KEPT, NORMED_KEPT = (9, 15), (11, 21)  # of encoder and decoder; with queries and keys normalised
 MLP_KEPT = {"gelu": 2, "relu": 1, "relu2": 2, "swiglu": 4}
 
 
@@ -211,10 +211,10 @@ def kept_numbers(options: SequenceNetOptions, signature: Signature, context: int
     if options.core in TORCH_LAYERS:
         mlp = (MLP_KEPT[activation(options)] + dropped) * mlp_width
         attention = dropped * 3 * heads * context  # with dropout its weights are kept, those left, and the mask
-        normed = 2 if options.qk_norm else 0  # queries and keys before it
-        layer = (ENCODER_KEPT + normed + 2 * dropped) * width + attention + mlp
+        encoder, decoder = NORMED_KEPT if options.qk_norm else PLAIN_KEPT
+        layer = (encoder + 2 * dropped) * width + attention + mlp
         if options.core == "transformer":
-            layer += (DECODER_KEPT + 2 * normed + 3 * dropped) * width + 2 * attention + mlp
+            layer += (decoder + 3 * dropped) * width + 2 * attention + mlp
         return ends + layers * layer
     block = (10 + 2 * dropped) * width + MLP_KEPT[activation(options)] * mlp_width
     if options.checkpoint_activations:
