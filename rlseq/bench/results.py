@@ -23,6 +23,7 @@ from rlseq.machine import git
 RESULTS_FORMAT = 1
 LARGE = 1e5  # a ratio of which only the size matters
 RESULTS = "rlseq/bench/results.json"
+NAMED = 3  # files of a stale result
 # What may change after a measurement: none of it is run by one. `*` stands for slashes too.
 HARMLESS = ("README.md", RESULTS, "agents/*/card.md", "agents/*/card.json", "*.png", "*.gif", "*.onnx")
 ROW_KEYS = ("name", "command", "commit", "machine", "repeats", "ours", "peer", "ratio", "spread")
@@ -202,7 +203,8 @@ def _check(tree: Path, what: str, commit: Any) -> Finding | None:
     changed = [name for name in names if name and not harmless(name)]
     if not changed:
         return None
-    return Finding(what, False, f"{len(changed)} files changed since {commit}: {', '.join(changed)}")
+    named = ", ".join(changed[:NAMED]) + (f" and {len(changed) - NAMED} more" if len(changed) > NAMED else "")
+    return Finding(what, False, f"{len(changed)} file{'s' * (len(changed) != 1)} changed since {commit}: {named}")
 
 
 def _answers(tree: Path, *arguments: str) -> bool:

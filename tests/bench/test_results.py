@@ -184,6 +184,14 @@ def test_changes_make_a_result_stale(tree: Path) -> None:
     (finding,) = results.check(tree)
     assert (finding.what, finding.broken) == ("dqn (rlseq bench dqn)", False)
     assert finding.text == f"2 files changed since {at}: agents/toy-dqn/recipe.toml, rlseq/code.py"
+    for n in range(4):
+        (tree / f"rlseq/more{n}.py").write_text("new")
+    commit(tree)
+    (finding,) = results.check(tree)
+    assert (
+        finding.text
+        == f"6 files changed since {at}: agents/toy-dqn/recipe.toml, rlseq/code.py, rlseq/more0.py and 3 more"
+    )
 
 
 def test_a_renamed_file_is_two_changes(tree: Path) -> None:
@@ -192,7 +200,7 @@ def test_a_renamed_file_is_two_changes(tree: Path) -> None:
     git(tree, "mv", "rlseq/code.py", "moved.png")
     commit(tree)
     (finding,) = results.check(tree)
-    assert finding.text == f"1 files changed since {at}: rlseq/code.py"
+    assert finding.text == f"1 file changed since {at}: rlseq/code.py"
 
 
 @pytest.mark.parametrize("stated", ["0123456789", "1234567+changes", None, "HEAD", "--all", ""])
@@ -222,7 +230,7 @@ def test_cards_follow_the_same_rule(tree: Path, nested: bool) -> None:
     (tree / "rlseq/code.py").write_text("second")
     commit(tree)
     (finding,) = results.check(tree)
-    assert finding == ("agents/toy-dqn/card.json", False, f"1 files changed since {at}: rlseq/code.py")
+    assert finding == ("agents/toy-dqn/card.json", False, f"1 file changed since {at}: rlseq/code.py")
     (tree / "agents/toy-dqn/card.json").write_text("{}")
     with pytest.raises(RlseqError, match=r"card\.json states no commit"):
         results.check(tree)
@@ -295,7 +303,7 @@ def test_the_script_lists_what_is_stale_and_fails_only_if_strict(tree: Path) -> 
     done = script(tree)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
-        f"stale: dqn (rlseq bench dqn): 1 files changed since {at}: rlseq/code.py",
+        f"stale: dqn (rlseq bench dqn): 1 file changed since {at}: rlseq/code.py",
         "1 rows; 1 results broken or stale",
     ]
     assert script(tree, "--strict").returncode == 1
