@@ -168,30 +168,34 @@ def _features(signature: Signature, group: str | None, header: Sequence[str], da
     """The columns that hold a classifier's series; None: all that there are, whatever they are called.
 
     Raises:
-        UsageError: they are not there, or nothing says which rows are one series.
+        UsageError: some of them are not there, or nothing says which rows are one series.
     """
     if group is not None:
-        check_features(signature, header, data)
+        check_features(signature.features, header, data)
         return signature.features
     if signature.features != (VALUE,):
         raise UsageError(
             f"the model reads series of {listed(signature.features)}, row by row, and {data} does not say which rows "
             "are one series: name the column that does, --group COLUMN"
         )
-    return signature.columns if signature.columns and set(signature.columns) <= set(header) else None
+    if set(signature.columns).isdisjoint(header):
+        return None
+    # Without those that are missing, the others would stand for other times than in training.
+    check_features(signature.columns, header, data)
+    return signature.columns
 
 
-def check_features(signature: Signature, header: Sequence[str], data: str) -> None:
+def check_features(features: Sequence[str], header: Sequence[str], data: str) -> None:
     """Refuse a file that lacks a column that the model reads.
 
     Raises:
         UsageError: the columns are named.
     """
-    missing = [name for name in signature.features if name not in header]
+    missing = [name for name in features if name not in header]
     if missing:
         raise UsageError(
             f"{data} lacks the column{'s' * (len(missing) > 1)} {listed(missing)}: the model reads "
-            f"{listed(signature.features)}, and the file has {listed(header)}.{did_you_mean(missing[0], header)}"
+            f"{listed(features)}, and the file has {listed(header)}.{did_you_mean(missing[0], header)}"
         )
 
 
@@ -239,7 +243,7 @@ def forecast(model: Model, asked: Asked) -> Predicted:
     spec = model.spec
     signature, context = spec.signature, spec.context
     with begun_table(asked.data) as file:
-        check_features(signature, file.names, asked.data)
+        check_features(signature.features, file.names, asked.data)
         table = read_table(file, only=signature.features)
     values, num = table.numbers.astype(np.float32), len(table.numbers)
     if num < context:

@@ -160,6 +160,22 @@ def test_columns_are_read_by_their_names_in_training(tmp_path: Path, monkeypatch
     assert other["rows"] == plain and "not called as in training (t0, t1)" in other["note"]
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("t0,t1\n1,2\n", "lacks the columns t2, t3: the model reads t0, t1, t2, t3, and the file has t0, t1."),
+        ("id,t0,t1,t3,t4\n7,1,2,3,4\n", "lacks the column t2: the model reads t0"),
+    ],
+)
+def test_a_row_without_some_of_its_columns_is_no_shorter_series(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
+) -> None:
+    model = Largest()
+    signature = msgspec.structs.replace(model.spec.signature, columns=("t0", "t1", "t2", "t3"))
+    model.spec = msgspec.structs.replace(model.spec, signature=signature)
+    assert words in refused(tmp_path, model, text, monkeypatch)
+
+
 def test_labels_in_the_data_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "t0,kind,t1\n1,up,2\n-3,up,-1\n5,up,5\n-1,down,-1\n"
     for asked, model in (({"label": "kind"}, Largest()), ({}, Largest(label="kind"))):
