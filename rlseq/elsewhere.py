@@ -78,6 +78,15 @@ def task_elsewhere(spec: SequenceSpec, data: str, where: object) -> Task:
     )
 
 
+def note_of(task: Task) -> dict[str, str]:
+    """What is to be said of the metrics on other data, under `note`."""
+    if task.signature.kind != "forecast":
+        return {}
+    from rlseq.seq.tasks.forecast import STANDS_STILL
+
+    return {"note": "; ".join([MASE_NOTE, *([] if "naive_ratio" in task.metrics else [STANDS_STILL])])}
+
+
 def _forecast(spec: SequenceSpec, options: SeqOptions, data: str) -> Task:
     from rlseq.seq.tasks.forecast import ForecastTask, Multivariate
 

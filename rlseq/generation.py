@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from rlseq.elsewhere import MASE_NOTE, WHOLE, is_of_training, task_elsewhere
+from rlseq.elsewhere import WHOLE, is_of_training, note_of, task_elsewhere
 from rlseq.errors import CorruptFile, RlseqError, UsageError
 from rlseq.locate import Located
 from rlseq.questions import asks, check_question, example
@@ -116,8 +116,7 @@ def evaluate_sequence(found: Located, checkpoint: str, data: str | None) -> dict
     if data is not None and not _of_training(found, data):
         model = opened_model(found, None if checkpoint == "best" else checkpoint)
         task = task_elsewhere(model.spec, data, found.name)
-        notes = {"note": MASE_NOTE} if task.signature.kind == "forecast" else {}
-        return {**_scored(model, task), "measured_on": WHOLE, **notes}
+        return {**_scored(model, task), "measured_on": WHOLE, **note_of(task)}
     if found.run is not None:
         from rlseq.trained_sequence import open_sequence, score_sequence
 

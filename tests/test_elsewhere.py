@@ -54,6 +54,13 @@ def test_a_forecast_is_measured_on_all_windows_of_a_file(tmp_path: Path) -> None
     assert told["data"].endswith("other.csv, all 11 rows, z forecast 2 rows ahead")
 
 
+def test_a_file_that_ends_still_has_no_ratio_to_the_last_value_and_a_word_on_it(tmp_path: Path) -> None:
+    values = VALUES.copy()
+    values[CONTEXT - 1 :, TARGET] = 0.5
+    told = evaluate(forecaster(tmp_path), data=written(tmp_path, values))
+    assert "naive_ratio" not in told and told["mase"] > 0 and "no naive_ratio: the target never" in told["note"]
+
+
 def test_a_computed_series_takes_a_file_too(tmp_path: Path) -> None:
     assert (
         evaluate(forecaster(tmp_path, task="lorenz", task_options={}), data=written(tmp_path, VALUES))["tokens"] == 10

@@ -28,7 +28,10 @@ from rlseq.sequence import Signature
 ROWS = 5_000  # of a computed series
 LORENZ = ("x", "y", "z")
 MEDIAN = 0.5
-STILL = 1e-30  # instead of zero, where the series never changed: the ratio is then large, and a number
+STILL = 1e-30  # instead of zero, where no window of a sample of them changes: the ratio is then large, and a number
+STANDS_STILL = (
+    "no naive_ratio: the target never changes in the rows that are forecast, so the last value is always right"
+)
 PICTURED = 4  # windows
 
 
@@ -114,6 +117,9 @@ class ForecastTask(Showing):
         }
         if quantiles:
             self.metrics["coverage"] = "higher"
+        if np.ptp(self._values[self._train - 1 :, self._target]) == 0:  # from the last value that is read first
+            del self.metrics["naive_ratio"]
+            self.notes.append(STANDS_STILL)
 
     @property
     def predictions_per_epoch(self) -> int:
@@ -171,7 +177,8 @@ class ForecastTask(Showing):
         - `mase`: `mae` over the mean absolute change from one row of the training part to the next (R. J. Hyndman and
           A. B. Koehler, Another look at measures of forecast accuracy, International Journal of Forecasting 22 (2006)
           679-688): so the scale is that of one step ahead, whatever `seq.horizon`.
-        - `naive_ratio`: `mae` over that of forecasting the last value read, for the same windows and steps.
+        - `naive_ratio`: `mae` over that of forecasting the last value read, for the same windows and steps; left out
+          where that is never wrong.
         - `rmse_1`, `nrmse_1`: one step ahead, in the target's unit and in standard deviations of its training part.
         - `loss`: the mean squared error, in squares of that deviation.
         - `coverage`: the share of values between the outer quantiles.
@@ -188,7 +195,8 @@ class ForecastTask(Showing):
             "nrmse_1": rmse_1 / deviation,
             "loss": squared / count / deviation**2,
         }
-        return {**metrics, "coverage": within / count} if self.signature.quantiles else metrics
+        metrics["coverage"] = within / count
+        return {name: metrics[name] for name in self.metrics}
 
     def examples(self, shown: Shown) -> str:
         """The first window's values, and their forecast."""

@@ -12,6 +12,7 @@ from rlseq.errors import UsageError
 from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqOptions
 from rlseq.seq.tasks.forecast import (
+    STANDS_STILL,
     ForecastTask,
     Multivariate,
     make_lorenz,
@@ -119,12 +120,21 @@ def test_the_last_value_has_a_ratio_of_1_and_one_row_ahead_a_mase_of_1() -> None
     assert metrics["naive_ratio"] == 1 and abs(metrics["mase"] - 1) < 0.05
 
 
-def test_a_series_that_stands_still_where_it_is_measured_has_a_finite_ratio() -> None:
+def test_where_the_last_value_is_always_right_there_is_no_ratio_to_it() -> None:
     values = counting()[:, :1]
     values[13:] = 13
     task = task_of(values)
     sums = sum(task.tally(Answers(values=batch.targets[:, -1] + 1), batch) for batch in task.validation(100))
-    assert 1e20 < task.metrics_of(np.asarray(sums), None)["naive_ratio"] < np.inf
+    metrics = task.metrics_of(np.asarray(sums), None)
+    assert list(metrics) == list(task.metrics) and "naive_ratio" not in metrics and metrics["mae"] == 1
+    assert STANDS_STILL in task.notes
+    values[19] = 14  # in the last row that is forecast
+    task = task_of(values)
+    assert "naive_ratio" in task.metrics and STANDS_STILL not in task.notes
+    # Of a sample that stands still all the same it is a number, as the best checkpoint may be chosen by it.
+    sums = next(iter(task.validation(1, max_targets=2)))
+    tally = task.tally(Answers(values=sums.targets[:, -1] + 1), sums)
+    assert 1e20 < task.metrics_of(tally, None)["naive_ratio"] < np.inf
 
 
 def test_quantiles_are_measured_by_their_median_and_their_coverage() -> None:
