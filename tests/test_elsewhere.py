@@ -114,7 +114,7 @@ def test_a_text_is_measured_as_a_whole_with_the_models_characters(tmp_path: Path
             "x,y,z\n" + "1,2,3\n" * 6,
             r"all 6 rows: too few rows, for a window takes 7 \(the model reads 5 and forecasts 2",
         ),
-        ("x,y,z\n" + "1,2,3\n" * 7, "column 'z' is 3 in all rows, so there is nothing to forecast. Give another file"),
+        ("x,y,z\n" + "1,2,3\n" * 7, "column 'z' is 3 in all rows, so there is nothing to forecast: give another file"),
         ("x,y,z\n1,2,?\n", "line 2"),
     ],
 )

@@ -18,7 +18,7 @@ from rlseq.errors import UsageError
 from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqOptions
 from rlseq.seq.series.generated import digest, lorenz, mackey_glass
-from rlseq.seq.series.scaling import scaling
+from rlseq.seq.series.scaling import lost_changes, scaling
 from rlseq.seq.series.table import begun_table, check_column, check_columns, listed, read_table
 from rlseq.seq.series.windows import before_all, split_rows
 from rlseq.seq.tasks.pictures import Forecast, forecast_picture, without_pictures
@@ -84,26 +84,33 @@ class ForecastTask(Showing):
         split = split_rows if model is None else before_all
         self._train = split(options, len(data.values), data.description)
         self._target = data.features.index(target)
-        of_training = self._values[: self._train if model is None else None, self._target]
+        part = slice(self._train if model is None else None)
+        of_training = self._values[part, self._target]
+        lost = lost_changes(data.values[part], data.features)
         if of_training.min() == of_training.max():
-            where = "all rows" if model is not None else f"all {self._train} rows of the training part"
-            raise UsageError(
-                f"{data.description}: the column {target!r} is {of_training[0]:g} in {where}, so there is nothing to "
-                f"forecast. Give another {'file' if model is not None else 'column: --target COLUMN'}"
+            rows = "all rows" if model is not None else f"all {self._train} rows of the training part"
+            fix = "file" if model is not None else "column: --target COLUMN"
+            what = (
+                f"{lost[target]}, or "
+                if target in lost
+                else (f"is {of_training[0]:g} in {rows}, so there is nothing to forecast: ")
             )
-        scaled = scaling(self._values[: self._train], data.features)
-        self.notes = [*scaled.notes, *without_pictures()]
+            raise UsageError(f"{data.description}: the column {target!r} {what}give another {fix}")
         self.description = f"{data.description}, {target} forecast {options.horizon} rows ahead"
-        quantiles = check_quantiles(options.quantiles) if options.loss == "quantile" else ()
-        self.signature = model or Signature(
-            kind="forecast",
-            features=data.features,
-            shift=scaled.shift,
-            scale=scaled.scale,
-            target=self._target,
-            horizon=options.horizon,
-            quantiles=quantiles,
-        )
+        self.notes = without_pictures()
+        if model is None:
+            scaled = scaling(self._values[part], data.features, lost)
+            self.notes = [*scaled.notes, *self.notes]
+            model = Signature(
+                kind="forecast",
+                features=data.features,
+                shift=scaled.shift,
+                scale=scaled.scale,
+                target=self._target,
+                horizon=options.horizon,
+                quantiles=check_quantiles(options.quantiles) if options.loss == "quantile" else (),
+            )
+        self.signature = model
         # Hyndman and Koehler's: how wrong the last value is about the next one, in the training part.
         self._naive_step = float(np.abs(np.diff(of_training.astype(np.float64))).mean())
         self.metrics: dict[str, Direction] = {
@@ -115,7 +122,7 @@ class ForecastTask(Showing):
             "nrmse_1": "lower",
             "loss": "lower",
         }
-        if quantiles:
+        if model.quantiles:
             self.metrics["coverage"] = "higher"
         if np.ptp(self._values[self._train - 1 :, self._target]) == 0:  # from the last value that is read first
             del self.metrics["naive_ratio"]

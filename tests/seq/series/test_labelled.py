@@ -42,6 +42,13 @@ def test_many_rows_keep_their_order(tmp_path: Path) -> None:
         assert (np.diff(part) == 3).all()
 
 
+def test_values_that_float32_does_not_hold_apart_are_known(tmp_path: Path) -> None:
+    text = "id,x,y,kind\np,100000001,1,a\nq,100000002,2,b\n"
+    assert list(read(tmp_path, text, group="id").lost or ()) == ["x"]
+    rows = read(tmp_path, "t0,t1,kind\n100000001,100000002,a\n100000003,100000002,b\n").lost
+    assert rows is not None and "changes by 2 around 1e+08" in rows["value"]
+
+
 @pytest.mark.parametrize(
     ("text", "label", "group", "words"),
     [

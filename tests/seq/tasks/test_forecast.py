@@ -182,6 +182,16 @@ def test_a_constant_target_is_refused_and_named() -> None:
     assert task.signature.scale[1] == 1 and any("'b' is 5 everywhere" in note for note in task.notes)
 
 
+def test_a_target_that_changes_but_not_in_float32_is_refused_with_the_reason() -> None:
+    values = counting()
+    values[:, 1] = 1e8 + np.sin(values[:, 0])
+    with pytest.raises(
+        UsageError, match=r"'b' changes by 2 around 1e\+08, which float32 does not hold .*off, or give another"
+    ):
+        task_of(values, target="b")
+    assert any("'b' changes by 2 around 1e+08" in note for note in task_of(values).notes)
+
+
 def test_a_file(tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
     path.write_text("day;price\n" + "".join(f"{n};{n % 7}\n" for n in range(30)))
