@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlseq.errors import UsageError, check_name, did_you_mean
+from rlseq.errors import UsageError, check_name, counted, did_you_mean
 from rlseq.files import write_bytes
 from rlseq.locate import Located
 from rlseq.questions import answered
@@ -21,7 +21,7 @@ from rlseq.seq.answers import at_last, in_quantiles, rows_at_once
 from rlseq.seq.series.labelled import VALUE, check_numbers, groups_of, in_series, labels_of
 from rlseq.seq.series.ragged import Ragged, bucket_of, padded_lengths
 from rlseq.seq.series.table import Table, begun_table, check_column, listed, read_table
-from rlseq.sequence import Signature
+from rlseq.sequence import SequenceSpec, Signature
 from rlseq.trained_sequence import Model, opened_model
 
 SHAPES = 4  # padded lengths of one file
@@ -139,20 +139,30 @@ def classified(model: Model, asked: Asked) -> Predicted:
     first = group if group is not None else "row"
     columns = [first, *([] if label is None else [label]), "predicted", *(f"p_{name}" for name in signature.classes)]
     about = unread(header, [*others, *table.names])
-    if only is None and signature.columns:
-        about["note"] = (
-            f"the columns are not called as in training ({listed(signature.columns)}): all of them are read, in the "
-            "order of the file"
-        )
     if truth is not None:
         about["accuracy"] = sum(row[1] == row[2] for row in rows) / len(rows)
-    if series.lengths.max() > model.spec.context:
-        longer = (
-            f"series of up to {series.lengths.max()} values; the longest that the model was trained on has "
-            f"{model.spec.context}"
+    notes = _notes(model.spec, series.lengths, group, by_name=only is not None)
+    return Predicted(columns, rows, {**about, **({"note": "; ".join(notes)} if notes else {})})
+
+
+def _notes(spec: SequenceSpec, lengths: np.ndarray, group: str | None, *, by_name: bool) -> list[str]:
+    """What may be wrong with the series: columns of other names, or lengths that the model does not know."""
+    notes, longest, context, known = [], lengths.max(), spec.context, spec.signature.columns
+    if not by_name and known:
+        notes.append(
+            f"the columns are not called as in training ({listed(known)}): all of them are read, in the "
+            "order of the file"
         )
-        about["note"] = f"{about['note']}; {longer}" if "note" in about else longer
-    return Predicted(columns, rows, about)
+    if longest == 1 < context:
+        notes.append(
+            f"each row is read as a series of one value, and the model was trained on series of up to {context}: if "
+            "the rows are one series, write them as one row"
+            if group is None
+            else f"each series is a single row, and the model was trained on series of up to {context}"
+        )
+    if longest > context:
+        notes.append(f"series of up to {longest} values; the longest that the model was trained on has {context}")
+    return notes
 
 
 def _column(model: Model, asked: Asked, option: str, typed: str | None, header: Sequence[str]) -> str | None:
@@ -248,7 +258,7 @@ def forecast(model: Model, asked: Asked) -> Predicted:
     values, num = table.numbers.astype(np.float32), len(table.numbers)
     if num < context:
         raise UsageError(
-            f"{asked.data} has {num} rows, and the model reads {context} before it forecasts: give that many."
+            f"{asked.data} has {counted(num, 'row')}, and the model reads {context} before it forecasts: give as many."
         )
     # The last forecast is always that from the end.
     ends = np.arange(num, context - 1, -(asked.every or num))[::-1]

@@ -70,7 +70,7 @@ def test_a_computed_series_takes_a_file_too(tmp_path: Path) -> None:
 def test_the_data_of_training_keep_their_split(tmp_path: Path) -> None:
     data = written(tmp_path, VALUES)
     own = ({"step": "train", "data_sha256": hashlib.sha256(data.read_bytes()).hexdigest()}, {"step": "export"})
-    with pytest.raises(UsageError, match="leaves 1 rows to train on"):
+    with pytest.raises(UsageError, match="leaves 1 row to train on"):
         evaluate(forecaster(tmp_path, lineage=own), data=data)
     assert evaluate(forecaster(tmp_path, lineage=({"step": "train", "data_sha256": "0"},)), data=data)["tokens"] == 10
 
@@ -110,6 +110,7 @@ def test_a_text_is_measured_as_a_whole_with_the_models_characters(tmp_path: Path
     ("text", "words"),
     [
         ("x,y\n1,2\n", r"lacks the column z: the model reads x, y, z, and the file has x, y\."),
+        ("x,y,z\n1,2,3\n", "all 1 row: too few rows"),
         (
             "x,y,z\n" + "1,2,3\n" * 6,
             r"all 6 rows: too few rows, for a window takes 7 \(the model reads 5 and forecasts 2",

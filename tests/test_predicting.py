@@ -176,6 +176,16 @@ def test_a_row_without_some_of_its_columns_is_no_shorter_series(
     assert words in refused(tmp_path, model, text, monkeypatch)
 
 
+def test_series_of_one_value_get_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = predicted(tmp_path, Largest(context=5), "t0\n1\n-3\n2\n", monkeypatch)
+    assert len(result["rows"]) == 4 and result["note"].startswith("each row is read as a series of one value")
+    assert "trained on series of up to 5: if the rows are one series, write them as one row" in result["note"]
+    assert "note" not in predicted(tmp_path, Largest(context=1), "t0\n1\n", monkeypatch)
+    assert "note" not in predicted(tmp_path, Largest(context=5), "t0,t1\n1,2\n", monkeypatch)
+    several = predicted(tmp_path, Largest(("x", "y"), context=5), "id,x,y\na,1,2\nb,2,1\n", monkeypatch, group="id")
+    assert several["note"] == "each series is a single row, and the model was trained on series of up to 5"
+
+
 def test_labels_in_the_data_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "t0,kind,t1\n1,up,2\n-3,up,-1\n5,up,5\n-1,down,-1\n"
     for asked, model in (({"label": "kind"}, Largest()), ({}, Largest(label="kind"))):
@@ -264,6 +274,7 @@ def test_quantiles_have_columns_and_the_median_is_the_forecast(tmp_path: Path, m
     ("text", "asked", "words"),
     [
         ("x,extra\n1,2\n3,4\n", {}, "has 2 rows, and the model reads 3 before it forecasts"),
+        ("x,extra\n1,2\n", {}, "has 1 row, and the model reads 3"),
         ("x\n1\n2\n3\n", {}, "lacks the column extra: the model reads x, extra"),
         ("X,extra\n1,2\n", {}, "lacks the column x: .* Did you mean X?"),
         ("x,extra\n1,2\n3,\n5,6\n", {}, "line 3, column 'extra': the cell is empty"),

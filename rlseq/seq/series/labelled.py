@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlseq.errors import UsageError
+from rlseq.errors import UsageError, counted
 from rlseq.seq.series.ragged import Ragged
 from rlseq.seq.series.scaling import lost_changes
 from rlseq.seq.series.table import Table, begun_table, check_column, check_columns, listed, read_table
@@ -81,9 +81,8 @@ def read_labelled(data: str, label: str, group: str | None, columns: Sequence[st
     series = in_series(table, group)
     features = (VALUE,) if group is None else table.names
     lengths = f"{series.lengths.min()} to {series.lengths.max()}" if np.ptp(series.lengths) else f"{series.lengths[0]}"
-    description = (
-        f"{data}, {len(labels)} series of {lengths} values, {len(features)} feature{'s' * (len(features) > 1)}"
-    )
+    values = f"{lengths} value{'s' * (lengths != '1')}"
+    description = f"{data}, {len(labels)} series of {values}, {counted(len(features), 'feature')}"
     description += f", {len(classes)} classes: {listed(classes, 8)}"
     columns = table.names if group is None else ()
     lost = lost_changes(table.numbers if group is not None else table.numbers.reshape(-1, 1), features)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlseq.errors import UsageError, check_name, did_you_mean
+from rlseq.errors import UsageError, check_name, counted, did_you_mean
 from rlseq.files import sha256_file
 
 DELIMITERS = (",", ";", "\t")
@@ -98,9 +98,8 @@ def read_table(
     where = [index for index, name in enumerate(names) if name not in texts]
     if only is not None:
         where = [names.index(name) for name in only]
-    columns = {name: (names.index(name), [""] * 0) for name in texts}
-    numeric = tuple(names[index] for index in where)
-    numbers, lines = array("d"), array("q")
+    columns = {name: (names.index(name), list[str]()) for name in texts}
+    numeric, numbers, lines = tuple(names[index] for index in where), array("d"), array("q")
     for line, row in file.rows:
         cells = row if len(where) == len(names) and only is None else [row[index] for index in where]
         numbers.extend(_fast(cells) or (_number(*cell, data, line, fix) for cell in zip(cells, numeric, strict=True)))
@@ -256,8 +255,8 @@ def _rows(reader: Any, data: str, width: int) -> Iterator[tuple[int, list[str]]]
             raise UsageError(f"{data}, line {empty} is empty, and rows follow it. Take it out, or fill it in.")
         if len(row) != width:
             raise UsageError(
-                f"{data}, line {line} has {len(row)} cell{'s' * (len(row) > 1)}, and the header names {width} "
-                f"column{'s' * (width > 1)}. Write as many, in quotes where a cell holds the delimiter."
+                f"{data}, line {line} has {counted(len(row), 'cell')}, and the header names "
+                f"{counted(width, 'column')}. Write as many, in quotes where a cell holds the delimiter."
             )
         yield line, row
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlseq.errors import UsageError
+from rlseq.errors import UsageError, counted
 from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqOptions
 from rlseq.seq.series.generated import digest, lorenz, mackey_glass
@@ -96,7 +96,7 @@ class ForecastTask(Showing):
                 else (f"is {of_training[0]:g} in {rows}, so there is nothing to forecast: ")
             )
             raise UsageError(f"{data.description}: the column {target!r} {what}give another {fix}")
-        self.description = f"{data.description}, {target} forecast {options.horizon} rows ahead"
+        self.description = f"{data.description}, {target} forecast {counted(options.horizon, 'row')} ahead"
         self.notes = without_pictures()
         if model is None:
             scaled = scaling(self._values[part], data.features, lost)
@@ -268,7 +268,7 @@ def read_forecast(options: SeqOptions) -> ForecastTask:
             )
         table = read_table(file, only=options.columns or None)
     rows, width = table.numbers.shape
-    description = f"{options.data}, {rows} rows of {width} column{'s' * (width > 1)}"
+    description = f"{options.data}, {counted(rows, 'row')} of {counted(width, 'column')}"
     data = Multivariate(table.numbers, table.names, table.sha256, description)
     return ForecastTask(options, data, options.target)
 

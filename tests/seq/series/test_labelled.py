@@ -31,6 +31,8 @@ def test_rows_of_a_group_are_a_series_in_the_files_order(tmp_path: Path) -> None
     assert first.values[0].tolist() == [[1, 10], [3, 30], [4, 40]] and first.given.all()
     assert second.values[0].tolist() == [[2, 20], [5, 50], [0, 0]] and second.given.tolist() == [[True, True, False]]
     assert "2 series of 2 to 3 values, 2 features" in data.description
+    one = read(tmp_path, "id,x,kind\nq,1,b\np,2,a\n", group="id")
+    assert "2 series of 1 value, 1 feature," in one.description
 
 
 def test_many_rows_keep_their_order(tmp_path: Path) -> None:

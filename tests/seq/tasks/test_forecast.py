@@ -166,6 +166,8 @@ def test_fewer_rows_than_a_window_are_refused_with_the_numbers() -> None:
         task_of(counting(6))
     with pytest.raises(UsageError, match=r"leaves 19 rows to train on and 1 to measure.* takes seq.horizon = 2"):
         task_of(counting(), validation=0.05)
+    with pytest.raises(UsageError, match=r"leaves 1 row to train on and 1 to measure"):
+        task_of(counting(2))
     task = task_of(counting(10), horizon=3, context=4)  # 7 rows to train on, 3 to measure: just enough
     assert (
         len(next(task.validation(9)).inputs) == 1
@@ -198,6 +200,7 @@ def test_a_file(tmp_path: Path) -> None:
     task = read_forecast(options(data=str(path), target="price"))
     assert task.signature.features == ("day", "price") and task.signature.target == 1 and task.context == 3
     assert "30 rows of 2 columns, price forecast 2 rows ahead" in task.description
+    assert "forecast 1 row ahead" in read_forecast(options(data=str(path), target="price", horizon=1)).description
     assert next(task.validation(1)).targets[0, -1].tolist() == [0, 1]
     with pytest.raises(UsageError, match=r"--target 'prize': .* Did you mean price?"):
         read_forecast(options(data=str(path), target="prize"))
