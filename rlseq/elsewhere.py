@@ -78,13 +78,19 @@ def task_elsewhere(spec: SequenceSpec, data: str, where: object) -> Task:
     )
 
 
-def note_of(task: Task) -> dict[str, str]:
-    """What is to be said of the metrics on other data, under `note`."""
+def note_of(task: Task, *, other: bool) -> dict[str, str]:
+    """What is to be said of a task's metrics, under `note` if there is anything.
+
+    Args:
+        task: that was measured.
+        other: whether on other data than its own.
+    """
     if task.signature.kind != "forecast":
         return {}
     from rlseq.seq.tasks.forecast import STANDS_STILL
 
-    return {"note": "; ".join([MASE_NOTE, *([] if "naive_ratio" in task.metrics else [STANDS_STILL])])}
+    notes = [*([MASE_NOTE] if other else []), *([] if "naive_ratio" in task.metrics else [STANDS_STILL])]
+    return {"note": "; ".join(notes)} if notes else {}
 
 
 def _forecast(spec: SequenceSpec, options: SeqOptions, data: str) -> Task:

@@ -10,8 +10,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from rlseq.elsewhere import note_of
 from rlseq.errors import CorruptFile, RlseqError, UsageError
 from rlseq.evaluation import evaluate
+from rlseq.seq.config import SeqOptions
+from rlseq.seq.tasks.forecast import STANDS_STILL, ForecastTask, Multivariate
 from tests import kind_graphs, sequence_graphs
 from tests.kind_graphs import averaged, summed
 
@@ -58,7 +61,16 @@ def test_a_file_that_ends_still_has_no_ratio_to_the_last_value_and_a_word_on_it(
     values = VALUES.copy()
     values[CONTEXT - 1 :, TARGET] = 0.5
     told = evaluate(forecaster(tmp_path), data=written(tmp_path, values))
-    assert "naive_ratio" not in told and told["mase"] > 0 and "no naive_ratio: the target never" in told["note"]
+    assert "naive_ratio" not in told and told["mase"] > 0 and "; no naive_ratio: the target never" in told["note"]
+    assert told["note"].startswith("mase: over the mean change")
+
+
+def test_own_data_that_end_still_get_that_word_alone() -> None:
+    options = SeqOptions(task="forecast", context=2, horizon=1, validation=0.5)
+    for end, note in ((0.0, {"note": STANDS_STILL}), (1.0, {})):
+        values = np.array([[1.0], [2.0], [0.0], [0.0], [0.0], [end]])
+        task = ForecastTask(options, Multivariate(values, ("x",), "0" * 64, "it"), "x")
+        assert note_of(task, other=False) == note
 
 
 def test_a_computed_series_takes_a_file_too(tmp_path: Path) -> None:
