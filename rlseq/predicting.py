@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlseq.elsewhere import check_there
 from rlseq.errors import UsageError, check_name, counted, did_you_mean
 from rlseq.files import write_bytes
 from rlseq.locate import Located
@@ -26,6 +27,7 @@ from rlseq.trained_sequence import Model, opened_model
 
 SHAPES = 4  # padded lengths of one file
 MEDIAN = 0.5
+READS = "the model reads"
 
 
 class Asked(NamedTuple):
@@ -181,7 +183,7 @@ def _features(signature: Signature, group: str | None, header: Sequence[str], da
         UsageError: some of them are not there, or nothing says which rows are one series.
     """
     if group is not None:
-        check_features(signature.features, header, data)
+        check_there(signature.features, header, data, READS)
         return signature.features
     if signature.features != (VALUE,):
         raise UsageError(
@@ -191,22 +193,8 @@ def _features(signature: Signature, group: str | None, header: Sequence[str], da
     if set(signature.columns).isdisjoint(header):
         return None
     # Without those that are missing, the others would stand for other times than in training.
-    check_features(signature.columns, header, data)
+    check_there(signature.columns, header, data, READS)
     return signature.columns
-
-
-def check_features(features: Sequence[str], header: Sequence[str], data: str) -> None:
-    """Refuse a file that lacks a column that the model reads.
-
-    Raises:
-        UsageError: the columns are named.
-    """
-    missing = [name for name in features if name not in header]
-    if missing:
-        raise UsageError(
-            f"{data} lacks the column{'s' * (len(missing) > 1)} {listed(missing)}: the model reads "
-            f"{listed(features)}, and the file has {listed(header)}.{did_you_mean(missing[0], header)}"
-        )
 
 
 def unread(header: Sequence[str], known: Sequence[str]) -> dict[str, Any]:
@@ -253,7 +241,7 @@ def forecast(model: Model, asked: Asked) -> Predicted:
     spec = model.spec
     signature, context = spec.signature, spec.context
     with begun_table(asked.data) as file:
-        check_features(signature.features, file.names, asked.data)
+        check_there(signature.features, file.names, asked.data, READS)
         table = read_table(file, only=signature.features)
     values, num = table.numbers.astype(np.float32), len(table.numbers)
     if num < context:
