@@ -47,9 +47,10 @@ def measured(runs: Sequence[Run]) -> dict[str, Any]:
         UsageError: the runs were trained on different data.
     """
     algorithm, options = read_options(runs[0])
-    metrics, kind = metrics_of(options), KINDS[algorithm]
-    score = metrics[0]
     _check_data(runs)
+    there, kind = finished(runs[0]), KINDS[algorithm]
+    metrics = [metric for metric in metrics_of(options) if metric.always or metric.key in there]
+    score = metrics[0]
     rows = [_run_row(run, (*(metric.key for metric in metrics), *kind.kept, *KEPT)) for run in runs]
     estimates = {metric.key: estimate([row[metric.key] for row in rows])._asdict() for metric in metrics}
     shipped = rows[shipped_index([row[score.key] for row in rows], [row["seed"] for row in rows], score)]

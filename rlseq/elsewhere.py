@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from rlseq.errors import CorruptFile, UsageError, did_you_mean
+from rlseq.errors import CorruptFile, UsageError, counted, did_you_mean
 from rlseq.files import sha256_file
 from rlseq.purposes import TEXT
 from rlseq.seq.config import SeqOptions, options_of
@@ -78,6 +78,21 @@ def task_elsewhere(spec: SequenceSpec, data: str, where: object) -> Task:
     )
 
 
+def note_of(task: Task, *, other: bool) -> dict[str, str]:
+    """What is to be said of a task's metrics, under `note` if there is anything.
+
+    Args:
+        task: that was measured.
+        other: whether on other data than its own.
+    """
+    if task.signature.kind != "forecast":
+        return {}
+    from rlseq.seq.tasks.forecast import STANDS_STILL
+
+    notes = [*([MASE_NOTE] if other else []), *([] if "naive_ratio" in task.metrics else [STANDS_STILL])]
+    return {"note": "; ".join(notes)} if notes else {}
+
+
 def _forecast(spec: SequenceSpec, options: SeqOptions, data: str) -> Task:
     from rlseq.seq.tasks.forecast import ForecastTask, Multivariate
 
@@ -86,7 +101,8 @@ def _forecast(spec: SequenceSpec, options: SeqOptions, data: str) -> Task:
         check_there(signature.features, file.names, data, "the model reads")
         table = read_table(file, only=signature.features)
     known = msgspec.structs.replace(options, context=spec.context, horizon=signature.horizon)
-    series = Multivariate(table.numbers, signature.features, table.sha256, f"{data}, all {len(table.numbers)} rows")
+    rows = f"{data}, all {counted(len(table.numbers), 'row')}"
+    series = Multivariate(table.numbers, signature.features, table.sha256, rows)
     return ForecastTask(known, series, signature.features[signature.target], spec.task, signature)
 
 

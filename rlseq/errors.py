@@ -103,6 +103,11 @@ def did_you_mean(word: str, known: Iterable[str], count: int = 3) -> str:
     return f" Did you mean {' or '.join(names)}?" if names else ""
 
 
+def counted(number: int, word: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number} {word}{'s' * (number != 1)}"
+
+
 def install_command(extra: str) -> str:
     """The exact command that installs an extra."""
     return f'pip install "rlseq[{extra}]"'

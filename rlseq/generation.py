@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from rlseq.elsewhere import MASE_NOTE, WHOLE, is_of_training, task_elsewhere
+from rlseq.elsewhere import WHOLE, is_of_training, note_of, task_elsewhere
 from rlseq.errors import CorruptFile, RlseqError, UsageError
 from rlseq.locate import Located
 from rlseq.questions import asks, check_question, example
@@ -116,21 +116,21 @@ def evaluate_sequence(found: Located, checkpoint: str, data: str | None) -> dict
     if data is not None and not _of_training(found, data):
         model = opened_model(found, None if checkpoint == "best" else checkpoint)
         task = task_elsewhere(model.spec, data, found.name)
-        notes = {"note": MASE_NOTE} if task.signature.kind == "forecast" else {}
-        return {**_scored(model, task), "measured_on": WHOLE, **notes}
+        return {**_scored(model, task), "measured_on": WHOLE, **note_of(task, other=True)}
     if found.run is not None:
         from rlseq.trained_sequence import open_sequence, score_sequence
 
         opened = open_sequence(found.run, checkpoint=checkpoint, data=data)
         score, shows = score_sequence(opened.net, opened.task, opened.options)
-        return {"task": opened.task.name, **score, "sample": shows.text, "data": opened.task.description}
+        told = {"sample": shows.text, "data": opened.task.description, **note_of(opened.task, other=False)}
+        return {"task": opened.task.name, **score, **told}
     if checkpoint != "best":
         raise UsageError(f"--checkpoint {checkpoint}: {found.name} is one exported model; only a run has checkpoints.")
     from rlseq.player.sequence import load_sequence
 
     model = load_sequence(found.path)
     task = _task_of(model.spec, found.path, data)
-    return _scored(model, task, _sample(model, task))
+    return {**_scored(model, task, _sample(model, task)), **note_of(task, other=False)}
 
 
 def _of_training(found: Located, data: str) -> bool:

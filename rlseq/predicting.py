@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlseq.errors import UsageError, check_name, did_you_mean
+from rlseq.elsewhere import check_there
+from rlseq.errors import UsageError, check_name, counted, did_you_mean
 from rlseq.files import write_bytes
 from rlseq.locate import Located
 from rlseq.questions import answered
@@ -21,11 +22,12 @@ from rlseq.seq.answers import at_last, in_quantiles, rows_at_once
 from rlseq.seq.series.labelled import VALUE, check_numbers, groups_of, in_series, labels_of
 from rlseq.seq.series.ragged import Ragged, bucket_of, padded_lengths
 from rlseq.seq.series.table import Table, begun_table, check_column, listed, read_table
-from rlseq.sequence import Signature
+from rlseq.sequence import SequenceSpec, Signature
 from rlseq.trained_sequence import Model, opened_model
 
 SHAPES = 4  # padded lengths of one file
 MEDIAN = 0.5
+READS = "the model reads"
 
 
 class Asked(NamedTuple):
@@ -139,20 +141,30 @@ def classified(model: Model, asked: Asked) -> Predicted:
     first = group if group is not None else "row"
     columns = [first, *([] if label is None else [label]), "predicted", *(f"p_{name}" for name in signature.classes)]
     about = unread(header, [*others, *table.names])
-    if only is None and signature.columns:
-        about["note"] = (
-            f"the columns are not called as in training ({listed(signature.columns)}): all of them are read, in the "
-            "order of the file"
-        )
     if truth is not None:
         about["accuracy"] = sum(row[1] == row[2] for row in rows) / len(rows)
-    if series.lengths.max() > model.spec.context:
-        longer = (
-            f"series of up to {series.lengths.max()} values; the longest that the model was trained on has "
-            f"{model.spec.context}"
+    notes = _notes(model.spec, series.lengths, group, by_name=only is not None)
+    return Predicted(columns, rows, {**about, **({"note": "; ".join(notes)} if notes else {})})
+
+
+def _notes(spec: SequenceSpec, lengths: np.ndarray, group: str | None, *, by_name: bool) -> list[str]:
+    """What may be wrong with the series: columns of other names, or lengths that the model does not know."""
+    notes, longest, context, known = [], lengths.max(), spec.context, spec.signature.columns
+    if not by_name and known:
+        notes.append(
+            f"the columns are not called as in training ({listed(known)}): all of them are read, in the "
+            "order of the file"
         )
-        about["note"] = f"{about['note']}; {longer}" if "note" in about else longer
-    return Predicted(columns, rows, about)
+    if longest == 1 < context:
+        notes.append(
+            f"each row is read as a series of one value, and the model was trained on series of up to {context}: if "
+            "the rows are one series, write them as one row"
+            if group is None
+            else f"each series is a single row, and the model was trained on series of up to {context}"
+        )
+    if longest > context:
+        notes.append(f"series of up to {longest} values; the longest that the model was trained on has {context}")
+    return notes
 
 
 def _column(model: Model, asked: Asked, option: str, typed: str | None, header: Sequence[str]) -> str | None:
@@ -168,31 +180,21 @@ def _features(signature: Signature, group: str | None, header: Sequence[str], da
     """The columns that hold a classifier's series; None: all that there are, whatever they are called.
 
     Raises:
-        UsageError: they are not there, or nothing says which rows are one series.
+        UsageError: some of them are not there, or nothing says which rows are one series.
     """
     if group is not None:
-        check_features(signature, header, data)
+        check_there(signature.features, header, data, READS)
         return signature.features
     if signature.features != (VALUE,):
         raise UsageError(
             f"the model reads series of {listed(signature.features)}, row by row, and {data} does not say which rows "
             "are one series: name the column that does, --group COLUMN"
         )
-    return signature.columns if signature.columns and set(signature.columns) <= set(header) else None
-
-
-def check_features(signature: Signature, header: Sequence[str], data: str) -> None:
-    """Refuse a file that lacks a column that the model reads.
-
-    Raises:
-        UsageError: the columns are named.
-    """
-    missing = [name for name in signature.features if name not in header]
-    if missing:
-        raise UsageError(
-            f"{data} lacks the column{'s' * (len(missing) > 1)} {listed(missing)}: the model reads "
-            f"{listed(signature.features)}, and the file has {listed(header)}.{did_you_mean(missing[0], header)}"
-        )
+    if set(signature.columns).isdisjoint(header):
+        return None
+    # Without those that are missing, the others would stand for other times than in training.
+    check_there(signature.columns, header, data, READS)
+    return signature.columns
 
 
 def unread(header: Sequence[str], known: Sequence[str]) -> dict[str, Any]:
@@ -239,12 +241,12 @@ def forecast(model: Model, asked: Asked) -> Predicted:
     spec = model.spec
     signature, context = spec.signature, spec.context
     with begun_table(asked.data) as file:
-        check_features(signature, file.names, asked.data)
+        check_there(signature.features, file.names, asked.data, READS)
         table = read_table(file, only=signature.features)
     values, num = table.numbers.astype(np.float32), len(table.numbers)
     if num < context:
         raise UsageError(
-            f"{asked.data} has {num} rows, and the model reads {context} before it forecasts: give that many."
+            f"{asked.data} has {counted(num, 'row')}, and the model reads {context} before it forecasts: give as many."
         )
     # The last forecast is always that from the end.
     ends = np.arange(num, context - 1, -(asked.every or num))[::-1]

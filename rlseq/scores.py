@@ -29,6 +29,7 @@ class Metric(NamedTuple):
         unit: if it has one.
         digits: decimals that are worth showing; None: four figures, because it has the unit of the user's data.
         loss: the one `seq.loss` with which it is measured; "": it is measured with all.
+        always: whether it is measured whatever the data.
     """
 
     key: str
@@ -38,6 +39,7 @@ class Metric(NamedTuple):
     unit: str = ""
     digits: int | None = 2
     loss: str = ""
+    always: bool = True
 
 
 EXACT_MATCH = (
@@ -56,7 +58,7 @@ FORECAST = (
     Metric("mase", "MASE", "eval/mase", "lower", digits=4),
     Metric("rmse", "RMSE", "eval/rmse", "lower", digits=None),
     Metric("mae", "MAE", "eval/mae", "lower", digits=None),
-    Metric("naive_ratio", "MAE over naive MAE", "eval/naive_ratio", "lower", digits=4),
+    Metric("naive_ratio", "MAE over naive MAE", "eval/naive_ratio", "lower", digits=4, always=False),
     Metric("rmse_1", "RMSE of one step", "eval/rmse_1", "lower", digits=None),
     Metric("nrmse_1", "NRMSE of one step", "eval/nrmse_1", "lower", "standard deviations", 4),
     Metric("loss", "loss", "eval/loss", "lower", "squared standard deviations", None),

@@ -232,9 +232,21 @@ def test_a_forecasts_picture_stands_beside_the_card(agent: Path, monkeypatch: py
     monkeypatch.setattr(card, "pictures_of", lambda run: {"forecasts": f"PNG of {run.name}".encode()})
     made_task_run("card-mine-s0", "lorenz", [0.25], score=0.25)
     data = make(range(1)).data
-    assert data["pictures"] == ["forecasts"]
+    assert data["pictures"] == ["forecasts"] and "naive_ratio" in data["other_scores"]
     assert (agent / "forecasts.png").read_bytes() == b"PNG of card-mine-s0"
     assert "![Forecasts of mine](forecasts.png)" in (agent / "card.md").read_text(encoding="utf-8")
+
+
+def test_a_number_that_the_data_do_not_have_is_left_out(agent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (agent / "recipe.toml").write_text('algorithm = "seq"\n[seq]\ntask = "lorenz"\n')
+    monkeypatch.setattr(card_data, "measure_prediction", lambda predict: ANSWERING)
+    monkeypatch.setattr(card, "pictures_of", lambda run: {})
+    run = made_task_run("card-mine-s0", "lorenz", [0.25], score=0.25)
+    summary = run.summary()
+    assert summary is not None
+    run.write("summary.json", {key: value for key, value in summary.items() if key != "naive_ratio"})
+    assert "naive_ratio" not in make(range(1)).data["other_scores"]
+    assert "naive" not in (agent / "card.md").read_text(encoding="utf-8")
 
 
 def test_pictures_are_those_of_the_best_checkpoint_and_the_score_is_the_tasks() -> None:

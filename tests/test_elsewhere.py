@@ -10,8 +10,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from rlseq.elsewhere import note_of
 from rlseq.errors import CorruptFile, RlseqError, UsageError
 from rlseq.evaluation import evaluate
+from rlseq.seq.config import SeqOptions
+from rlseq.seq.tasks.forecast import STANDS_STILL, ForecastTask, Multivariate
 from tests import kind_graphs, sequence_graphs
 from tests.kind_graphs import averaged, summed
 
@@ -54,6 +57,22 @@ def test_a_forecast_is_measured_on_all_windows_of_a_file(tmp_path: Path) -> None
     assert told["data"].endswith("other.csv, all 11 rows, z forecast 2 rows ahead")
 
 
+def test_a_file_that_ends_still_has_no_ratio_to_the_last_value_and_a_word_on_it(tmp_path: Path) -> None:
+    values = VALUES.copy()
+    values[CONTEXT - 1 :, TARGET] = 0.5
+    told = evaluate(forecaster(tmp_path), data=written(tmp_path, values))
+    assert "naive_ratio" not in told and told["mase"] > 0 and "; no naive_ratio: the target never" in told["note"]
+    assert told["note"].startswith("mase: over the mean change")
+
+
+def test_own_data_that_end_still_get_that_word_alone() -> None:
+    options = SeqOptions(task="forecast", context=2, horizon=1, validation=0.5)
+    for end, note in ((0.0, {"note": STANDS_STILL}), (1.0, {})):
+        values = np.array([[1.0], [2.0], [0.0], [0.0], [0.0], [end]])
+        task = ForecastTask(options, Multivariate(values, ("x",), "0" * 64, "it"), "x")
+        assert note_of(task, other=False) == note
+
+
 def test_a_computed_series_takes_a_file_too(tmp_path: Path) -> None:
     assert (
         evaluate(forecaster(tmp_path, task="lorenz", task_options={}), data=written(tmp_path, VALUES))["tokens"] == 10
@@ -63,7 +82,7 @@ def test_a_computed_series_takes_a_file_too(tmp_path: Path) -> None:
 def test_the_data_of_training_keep_their_split(tmp_path: Path) -> None:
     data = written(tmp_path, VALUES)
     own = ({"step": "train", "data_sha256": hashlib.sha256(data.read_bytes()).hexdigest()}, {"step": "export"})
-    with pytest.raises(UsageError, match="leaves 1 rows to train on"):
+    with pytest.raises(UsageError, match="leaves 1 row to train on"):
         evaluate(forecaster(tmp_path, lineage=own), data=data)
     assert evaluate(forecaster(tmp_path, lineage=({"step": "train", "data_sha256": "0"},)), data=data)["tokens"] == 10
 
@@ -103,11 +122,12 @@ def test_a_text_is_measured_as_a_whole_with_the_models_characters(tmp_path: Path
     ("text", "words"),
     [
         ("x,y\n1,2\n", r"lacks the column z: the model reads x, y, z, and the file has x, y\."),
+        ("x,y,z\n1,2,3\n", "all 1 row: too few rows"),
         (
             "x,y,z\n" + "1,2,3\n" * 6,
             r"all 6 rows: too few rows, for a window takes 7 \(the model reads 5 and forecasts 2",
         ),
-        ("x,y,z\n" + "1,2,3\n" * 7, "column 'z' is 3 in all rows, so there is nothing to forecast. Give another file"),
+        ("x,y,z\n" + "1,2,3\n" * 7, "column 'z' is 3 in all rows, so there is nothing to forecast: give another file"),
         ("x,y,z\n1,2,?\n", "line 2"),
     ],
 )

@@ -160,6 +160,32 @@ def test_columns_are_read_by_their_names_in_training(tmp_path: Path, monkeypatch
     assert other["rows"] == plain and "not called as in training (t0, t1)" in other["note"]
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("t0,t1\n1,2\n", "lacks the columns t2, t3: the model reads t0, t1, t2, t3, and the file has t0, t1."),
+        ("id,t0,t1,t3,t4\n7,1,2,3,4\n", "lacks the column t2: the model reads t0"),
+    ],
+)
+def test_a_row_without_some_of_its_columns_is_no_shorter_series(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
+) -> None:
+    model = Largest()
+    signature = msgspec.structs.replace(model.spec.signature, columns=("t0", "t1", "t2", "t3"))
+    model.spec = msgspec.structs.replace(model.spec, signature=signature)
+    assert words in refused(tmp_path, model, text, monkeypatch)
+
+
+def test_series_of_one_value_get_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = predicted(tmp_path, Largest(context=5), "t0\n1\n-3\n2\n", monkeypatch)
+    assert len(result["rows"]) == 4 and result["note"].startswith("each row is read as a series of one value")
+    assert "trained on series of up to 5: if the rows are one series, write them as one row" in result["note"]
+    assert "note" not in predicted(tmp_path, Largest(context=1), "t0\n1\n", monkeypatch)
+    assert "note" not in predicted(tmp_path, Largest(context=5), "t0,t1\n1,2\n", monkeypatch)
+    several = predicted(tmp_path, Largest(("x", "y"), context=5), "id,x,y\na,1,2\nb,2,1\n", monkeypatch, group="id")
+    assert several["note"] == "each series is a single row, and the model was trained on series of up to 5"
+
+
 def test_labels_in_the_data_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "t0,kind,t1\n1,up,2\n-3,up,-1\n5,up,5\n-1,down,-1\n"
     for asked, model in (({"label": "kind"}, Largest()), ({}, Largest(label="kind"))):
@@ -248,6 +274,7 @@ def test_quantiles_have_columns_and_the_median_is_the_forecast(tmp_path: Path, m
     ("text", "asked", "words"),
     [
         ("x,extra\n1,2\n3,4\n", {}, "has 2 rows, and the model reads 3 before it forecasts"),
+        ("x,extra\n1,2\n", {}, "has 1 row, and the model reads 3"),
         ("x\n1\n2\n3\n", {}, "lacks the column extra: the model reads x, extra"),
         ("X,extra\n1,2\n", {}, "lacks the column x: .* Did you mean X?"),
         ("x,extra\n1,2\n3,\n5,6\n", {}, "line 3, column 'extra': the cell is empty"),

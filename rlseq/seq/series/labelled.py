@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from rlseq.errors import UsageError
+from rlseq.errors import UsageError, counted
 from rlseq.seq.series.ragged import Ragged
+from rlseq.seq.series.scaling import lost_changes
 from rlseq.seq.series.table import Table, begun_table, check_column, check_columns, listed, read_table
 
 VALUE = "value"
@@ -26,6 +27,7 @@ class Labelled(NamedTuple):
         sha256: of the data.
         description: the data: name and size.
         columns: where a series is one row, the names of its values.
+        lost: features that change, but not in float32; see `rlseq.seq.series.scaling.lost_changes`.
     """
 
     series: Ragged
@@ -35,6 +37,7 @@ class Labelled(NamedTuple):
     sha256: str
     description: str
     columns: tuple[str, ...] = ()
+    lost: Mapping[str, str] | None = None
 
 
 class Groups(NamedTuple):
@@ -78,12 +81,12 @@ def read_labelled(data: str, label: str, group: str | None, columns: Sequence[st
     series = in_series(table, group)
     features = (VALUE,) if group is None else table.names
     lengths = f"{series.lengths.min()} to {series.lengths.max()}" if np.ptp(series.lengths) else f"{series.lengths[0]}"
-    description = (
-        f"{data}, {len(labels)} series of {lengths} values, {len(features)} feature{'s' * (len(features) > 1)}"
-    )
+    values = f"{lengths} value{'s' * (lengths != '1')}"
+    description = f"{data}, {len(labels)} series of {values}, {counted(len(features), 'feature')}"
     description += f", {len(classes)} classes: {listed(classes, 8)}"
     columns = table.names if group is None else ()
-    return Labelled(series, labels, classes, features, table.sha256, description, columns)
+    lost = lost_changes(table.numbers if group is not None else table.numbers.reshape(-1, 1), features)
+    return Labelled(series, labels, classes, features, table.sha256, description, columns, lost)
 
 
 def check_numbers(table: Table, others: str) -> None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlseq.errors import UsageError, check_name, did_you_mean
+from rlseq.errors import UsageError, check_name, counted, did_you_mean
 from rlseq.files import sha256_file
 
 DELIMITERS = (",", ";", "\t")
@@ -98,9 +98,8 @@ def read_table(
     where = [index for index, name in enumerate(names) if name not in texts]
     if only is not None:
         where = [names.index(name) for name in only]
-    columns = {name: (names.index(name), [""] * 0) for name in texts}
-    numeric = tuple(names[index] for index in where)
-    numbers, lines = array("d"), array("q")
+    columns = {name: (names.index(name), list[str]()) for name in texts}
+    numeric, numbers, lines = tuple(names[index] for index in where), array("d"), array("q")
     for line, row in file.rows:
         cells = row if len(where) == len(names) and only is None else [row[index] for index in where]
         numbers.extend(_fast(cells) or (_number(*cell, data, line, fix) for cell in zip(cells, numeric, strict=True)))
@@ -191,10 +190,10 @@ def _regular(data: str) -> Path:
     path = Path(data)
     try:
         info = path.stat() if data else None
-    except (OSError, ValueError) as error:
-        if not isinstance(error, (FileNotFoundError, NotADirectoryError, ValueError)):
-            raise UsageError(f"cannot read {data}: {error.strerror}. Give a file that you may read.") from None
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         info = None
+    except OSError as error:
+        raise UsageError(f"cannot read {data}: {error.strerror}. Give a file that you may read.") from None
     if info is None:
         raise UsageError(f"there is no file {data!r} (from {os.getcwd()}); give a CSV file: --data FILE")
     if not stat.S_ISREG(info.st_mode):
@@ -220,6 +219,9 @@ def _header(reader: Any, data: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in next(reader, []))
     if not any(names):
         raise UsageError(f"{data}: its first line is empty, and should name the columns.")
+    called = names[0] in ("0", "1") and len(set(names)) == len(names)  # columns may be called 0, 1, 2
+    if all(map(_is_number, names)) and not called:
+        raise UsageError(f"{data}: its first line holds numbers, and should name the columns. Write a header above it.")
     for number, name in enumerate(names, 1):
         if not name:
             raise UsageError(
@@ -227,11 +229,9 @@ def _header(reader: Any, data: str) -> tuple[str, ...]:
                 "writes one for its index unless told index=False)."
             )
         if name in names[: number - 1]:
-            raise UsageError(
-                f"{data}: the columns {names.index(name) + 1} and {number} are both called {name!r}. Rename one."
-            )
-    if all(map(_is_number, names)) and names[0] not in ("0", "1"):  # columns may be called 0, 1, 2
-        raise UsageError(f"{data}: its first line holds numbers, and should name the columns. Write a header above it.")
+            fix = "If these are no names, write a header above them." if _is_number(name) else "Rename one."
+            both = f"the columns {names.index(name) + 1} and {number} are both called {name!r}"
+            raise UsageError(f"{data}: {both}. {fix}")
     return names
 
 
@@ -255,8 +255,8 @@ def _rows(reader: Any, data: str, width: int) -> Iterator[tuple[int, list[str]]]
             raise UsageError(f"{data}, line {empty} is empty, and rows follow it. Take it out, or fill it in.")
         if len(row) != width:
             raise UsageError(
-                f"{data}, line {line} has {len(row)} cells, and the header names {width} columns. Write as many, "
-                "in quotes where a cell holds the delimiter."
+                f"{data}, line {line} has {counted(len(row), 'cell')}, and the header names "
+                f"{counted(width, 'column')}. Write as many, in quotes where a cell holds the delimiter."
             )
         yield line, row
 
@@ -267,7 +267,11 @@ def _fast(cells: list[str]) -> list[float] | None:
         values = [*map(float, cells)]
     except ValueError:
         return None
-    return values if sum(map(abs, values)) <= LARGEST and "_" not in "".join(cells) else None
+    return values if sum(map(abs, values)) <= LARGEST and _is_plain("".join(cells)) else None
+
+
+def _is_plain(number: str) -> bool:
+    return number.isascii() and "_" not in number  # Python also takes 1_000, and other scripts' digits
 
 
 def _number(cell: str, column: str, data: str, line: int, fix: str) -> float:
@@ -278,22 +282,19 @@ def _number(cell: str, column: str, data: str, line: int, fix: str) -> float:
         value = float(cell)
     except ValueError:
         value = math.nan
-    if abs(value) <= LARGEST and "_" not in cell:  # NaN fails; Python would take 1_000 for a number
-        return value
     where, shown = f"{data}, line {line}, column {column!r}:", cell.strip()
+    if abs(value) <= LARGEST and _is_plain(shown):  # NaN fails
+        return value
     if shown.lower() in MISSING:
         what = "the cell is empty" if not shown else f"{shown!r} stands for a missing value"
         raise UsageError(f"{where} {what}. Fill it in, or leave the row or the column out.")
-    if value == value and "_" not in cell:
+    if value == value and _is_plain(shown):
         raise UsageError(f"{where} {shown[:SHOWN]} is infinite, or beyond 3.4e38, which float32 holds. Mend the cell.")
     comma = " Decimals are written with a point, 1.5." if shown.count(",") == 1 else ""
     raise UsageError(f"{where} {shown[:SHOWN]!r} is no number.{comma} Mend the cell, or leave the column out: {fix}.")
 
 
 def _text(cell: str, data: str, line: int, column: str) -> str:
-    text = cell.strip()
-    if not text:
-        raise UsageError(
-            f"{data}, line {line}, column {column!r}: the cell is empty. Fill it in, or leave the row out."
-        )
-    return text
+    if text := cell.strip():
+        return text
+    raise UsageError(f"{data}, line {line}, column {column!r}: the cell is empty. Fill it in, or leave the row out.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from rlseq.errors import UsageError
+from rlseq.errors import UsageError, counted
 from rlseq.seq.config import SeqOptions
 
 
@@ -17,7 +17,8 @@ def split_rows(options: SeqOptions, rows: int, data: str) -> int:
     """
     train = math.floor((1 - Fraction(str(options.validation))) * rows)
     where = (
-        f"{data}: seq.validation = {options.validation:g} leaves {train} rows to train on and {rows - train} to measure"
+        f"{data}: seq.validation = {options.validation:g} leaves {counted(train, 'row')} to train on and "
+        f"{rows - train} to measure"
     )
     window = options.context + options.horizon
     if train < window:

@@ -49,13 +49,16 @@ class ClassifyTask(Showing):
         name: of the task.
 
     Attributes: see `rlseq.seq.tasks.task.Task`.
+
+    Raises:
+        UsageError: a feature changes by less than float32 can reckon with.
     """
 
     def __init__(self, options: SeqOptions, data: Labelled, split: Split, name: str = "classify") -> None:
         self.name, self.sha256 = name, data.sha256
         self.metrics: dict[str, Direction] = {"accuracy": "higher", "f1": "higher", "loss": "lower"}
         self._series, self._labels, self._split = data.series, data.labels, split
-        scaled = scaling(data.series.rows_of(split.train), data.features)
+        scaled = scaling(data.series.rows_of(split.train), data.features, data.lost)
         self.signature = Signature(
             kind="classify",
             features=data.features,

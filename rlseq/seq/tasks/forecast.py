@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlseq.errors import UsageError
+from rlseq.errors import UsageError, counted
 from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqOptions
 from rlseq.seq.series.generated import digest, lorenz, mackey_glass
-from rlseq.seq.series.scaling import scaling
+from rlseq.seq.series.scaling import lost_changes, scaling
 from rlseq.seq.series.table import begun_table, check_column, check_columns, listed, read_table
 from rlseq.seq.series.windows import before_all, split_rows
 from rlseq.seq.tasks.pictures import Forecast, forecast_picture, without_pictures
@@ -28,7 +28,10 @@ from rlseq.sequence import Signature
 ROWS = 5_000  # of a computed series
 LORENZ = ("x", "y", "z")
 MEDIAN = 0.5
-STILL = 1e-30  # instead of zero, where the series never changed: the ratio is then large, and a number
+STILL = 1e-30  # instead of zero, where no window of a sample of them changes: the ratio is then large, and a number
+STANDS_STILL = (
+    "no naive_ratio: the target never changes in the rows that are forecast, so the last value is always right"
+)
 PICTURED = 4  # windows
 
 
@@ -81,26 +84,33 @@ class ForecastTask(Showing):
         split = split_rows if model is None else before_all
         self._train = split(options, len(data.values), data.description)
         self._target = data.features.index(target)
-        of_training = self._values[: self._train if model is None else None, self._target]
+        part = slice(self._train if model is None else None)
+        of_training = self._values[part, self._target]
+        lost = lost_changes(data.values[part], data.features)
         if of_training.min() == of_training.max():
-            where = "all rows" if model is not None else f"all {self._train} rows of the training part"
-            raise UsageError(
-                f"{data.description}: the column {target!r} is {of_training[0]:g} in {where}, so there is nothing to "
-                f"forecast. Give another {'file' if model is not None else 'column: --target COLUMN'}"
+            rows = "all rows" if model is not None else f"all {self._train} rows of the training part"
+            fix = "file" if model is not None else "column: --target COLUMN"
+            what = (
+                f"{lost[target]}, or "
+                if target in lost
+                else (f"is {of_training[0]:g} in {rows}, so there is nothing to forecast: ")
             )
-        scaled = scaling(self._values[: self._train], data.features)
-        self.notes = [*scaled.notes, *without_pictures()]
-        self.description = f"{data.description}, {target} forecast {options.horizon} rows ahead"
-        quantiles = check_quantiles(options.quantiles) if options.loss == "quantile" else ()
-        self.signature = model or Signature(
-            kind="forecast",
-            features=data.features,
-            shift=scaled.shift,
-            scale=scaled.scale,
-            target=self._target,
-            horizon=options.horizon,
-            quantiles=quantiles,
-        )
+            raise UsageError(f"{data.description}: the column {target!r} {what}give another {fix}")
+        self.description = f"{data.description}, {target} forecast {counted(options.horizon, 'row')} ahead"
+        self.notes = without_pictures()
+        if model is None:
+            scaled = scaling(self._values[part], data.features, lost)
+            self.notes = [*scaled.notes, *self.notes]
+            model = Signature(
+                kind="forecast",
+                features=data.features,
+                shift=scaled.shift,
+                scale=scaled.scale,
+                target=self._target,
+                horizon=options.horizon,
+                quantiles=check_quantiles(options.quantiles) if options.loss == "quantile" else (),
+            )
+        self.signature = model
         # Hyndman and Koehler's: how wrong the last value is about the next one, in the training part.
         self._naive_step = float(np.abs(np.diff(of_training.astype(np.float64))).mean())
         self.metrics: dict[str, Direction] = {
@@ -112,8 +122,11 @@ class ForecastTask(Showing):
             "nrmse_1": "lower",
             "loss": "lower",
         }
-        if quantiles:
+        if model.quantiles:
             self.metrics["coverage"] = "higher"
+        if np.ptp(self._values[self._train - 1 :, self._target]) == 0:  # from the last value that is read first
+            del self.metrics["naive_ratio"]
+            self.notes.append(STANDS_STILL)
 
     @property
     def predictions_per_epoch(self) -> int:
@@ -171,7 +184,8 @@ class ForecastTask(Showing):
         - `mase`: `mae` over the mean absolute change from one row of the training part to the next (R. J. Hyndman and
           A. B. Koehler, Another look at measures of forecast accuracy, International Journal of Forecasting 22 (2006)
           679-688): so the scale is that of one step ahead, whatever `seq.horizon`.
-        - `naive_ratio`: `mae` over that of forecasting the last value read, for the same windows and steps.
+        - `naive_ratio`: `mae` over that of forecasting the last value read, for the same windows and steps; left out
+          where that is never wrong.
         - `rmse_1`, `nrmse_1`: one step ahead, in the target's unit and in standard deviations of its training part.
         - `loss`: the mean squared error, in squares of that deviation.
         - `coverage`: the share of values between the outer quantiles.
@@ -188,7 +202,8 @@ class ForecastTask(Showing):
             "nrmse_1": rmse_1 / deviation,
             "loss": squared / count / deviation**2,
         }
-        return {**metrics, "coverage": within / count} if self.signature.quantiles else metrics
+        metrics["coverage"] = within / count
+        return {name: metrics[name] for name in self.metrics}
 
     def examples(self, shown: Shown) -> str:
         """The first window's values, and their forecast."""
@@ -253,7 +268,7 @@ def read_forecast(options: SeqOptions) -> ForecastTask:
             )
         table = read_table(file, only=options.columns or None)
     rows, width = table.numbers.shape
-    description = f"{options.data}, {rows} rows of {width} column{'s' * (width > 1)}"
+    description = f"{options.data}, {counted(rows, 'row')} of {counted(width, 'column')}"
     data = Multivariate(table.numbers, table.names, table.sha256, description)
     return ForecastTask(options, data, options.target)
 

@@ -31,6 +31,8 @@ def test_rows_of_a_group_are_a_series_in_the_files_order(tmp_path: Path) -> None
     assert first.values[0].tolist() == [[1, 10], [3, 30], [4, 40]] and first.given.all()
     assert second.values[0].tolist() == [[2, 20], [5, 50], [0, 0]] and second.given.tolist() == [[True, True, False]]
     assert "2 series of 2 to 3 values, 2 features" in data.description
+    one = read(tmp_path, "id,x,kind\nq,1,b\np,2,a\n", group="id")
+    assert "2 series of 1 value, 1 feature," in one.description
 
 
 def test_many_rows_keep_their_order(tmp_path: Path) -> None:
@@ -40,6 +42,13 @@ def test_many_rows_keep_their_order(tmp_path: Path) -> None:
     assert data.series.lengths.tolist() == [1000] * 3
     for part in np.split(data.series.values[:, 0], 3):
         assert (np.diff(part) == 3).all()
+
+
+def test_values_that_float32_does_not_hold_apart_are_known(tmp_path: Path) -> None:
+    text = "id,x,y,kind\np,100000001,1,a\nq,100000002,2,b\n"
+    assert list(read(tmp_path, text, group="id").lost or ()) == ["x"]
+    rows = read(tmp_path, "t0,t1,kind\n100000001,100000002,a\n100000003,100000002,b\n").lost
+    assert rows is not None and "changes by 2 around 1e+08" in rows["value"]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from rlseq.errors import UsageError
 from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqOptions
 from rlseq.seq.tasks.forecast import (
+    STANDS_STILL,
     ForecastTask,
     Multivariate,
     make_lorenz,
@@ -119,12 +120,21 @@ def test_the_last_value_has_a_ratio_of_1_and_one_row_ahead_a_mase_of_1() -> None
     assert metrics["naive_ratio"] == 1 and abs(metrics["mase"] - 1) < 0.05
 
 
-def test_a_series_that_stands_still_where_it_is_measured_has_a_finite_ratio() -> None:
+def test_where_the_last_value_is_always_right_there_is_no_ratio_to_it() -> None:
     values = counting()[:, :1]
     values[13:] = 13
     task = task_of(values)
     sums = sum(task.tally(Answers(values=batch.targets[:, -1] + 1), batch) for batch in task.validation(100))
-    assert 1e20 < task.metrics_of(np.asarray(sums), None)["naive_ratio"] < np.inf
+    metrics = task.metrics_of(np.asarray(sums), None)
+    assert list(metrics) == list(task.metrics) and "naive_ratio" not in metrics and metrics["mae"] == 1
+    assert STANDS_STILL in task.notes
+    values[19] = 14  # in the last row that is forecast
+    task = task_of(values)
+    assert "naive_ratio" in task.metrics and STANDS_STILL not in task.notes
+    # Of a sample that stands still all the same it is a number, as the best checkpoint may be chosen by it.
+    sums = next(iter(task.validation(1, max_targets=2)))
+    tally = task.tally(Answers(values=sums.targets[:, -1] + 1), sums)
+    assert 1e20 < task.metrics_of(tally, None)["naive_ratio"] < np.inf
 
 
 def test_quantiles_are_measured_by_their_median_and_their_coverage() -> None:
@@ -156,6 +166,8 @@ def test_fewer_rows_than_a_window_are_refused_with_the_numbers() -> None:
         task_of(counting(6))
     with pytest.raises(UsageError, match=r"leaves 19 rows to train on and 1 to measure.* takes seq.horizon = 2"):
         task_of(counting(), validation=0.05)
+    with pytest.raises(UsageError, match=r"leaves 1 row to train on and 1 to measure"):
+        task_of(counting(2))
     task = task_of(counting(10), horizon=3, context=4)  # 7 rows to train on, 3 to measure: just enough
     assert (
         len(next(task.validation(9)).inputs) == 1
@@ -172,12 +184,23 @@ def test_a_constant_target_is_refused_and_named() -> None:
     assert task.signature.scale[1] == 1 and any("'b' is 5 everywhere" in note for note in task.notes)
 
 
+def test_a_target_that_changes_but_not_in_float32_is_refused_with_the_reason() -> None:
+    values = counting()
+    values[:, 1] = 1e8 + np.sin(values[:, 0])
+    with pytest.raises(
+        UsageError, match=r"'b' changes by 2 around 1e\+08, which float32 does not hold .*off, or give another"
+    ):
+        task_of(values, target="b")
+    assert any("'b' changes by 2 around 1e+08" in note for note in task_of(values).notes)
+
+
 def test_a_file(tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
     path.write_text("day;price\n" + "".join(f"{n};{n % 7}\n" for n in range(30)))
     task = read_forecast(options(data=str(path), target="price"))
     assert task.signature.features == ("day", "price") and task.signature.target == 1 and task.context == 3
     assert "30 rows of 2 columns, price forecast 2 rows ahead" in task.description
+    assert "forecast 1 row ahead" in read_forecast(options(data=str(path), target="price", horizon=1)).description
     assert next(task.validation(1)).targets[0, -1].tolist() == [0, 1]
     with pytest.raises(UsageError, match=r"--target 'prize': .* Did you mean price?"):
         read_forecast(options(data=str(path), target="prize"))
