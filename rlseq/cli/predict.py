@@ -69,7 +69,7 @@ def predict(
       rlseq predict mackey-glass-lstm --data series.csv --out next.csv
       rlseq predict model.onnx --data series.csv --out all.csv --every 1
       rlseq predict addition-transformer --data sums.txt --out answers.csv
-      rlseq predict mackey-glass-lstm --data series.csv --out - | head
+      rlseq predict mackey-glass-lstm --data series.csv --out -
 
     The JSON holds kind, predictions (rows written), data, out, path; of classes
     accuracy, if the data has labels; of forecasts windows, horizon and target.
