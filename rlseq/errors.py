@@ -62,6 +62,10 @@ class NonFiniteLoss(RlseqError):
     """The loss or the gradient is NaN or infinite."""
 
 
+class CompileFailed(RlseqError):
+    """`torch.compile` failed."""
+
+
 class ParityError(RlseqError):
     """An exported graph does not act as the network it came from."""
 

@@ -17,6 +17,7 @@ import numpy as np
 from rlseq.elsewhere import WHOLE, is_of_training, note_of, task_elsewhere
 from rlseq.errors import CorruptFile, RlseqError, UsageError
 from rlseq.locate import Located
+from rlseq.purposes import use_of
 from rlseq.questions import asks, check_question, example
 from rlseq.resolve import read_sequence_options
 from rlseq.sequence import SequenceSpec, Signature, Tokenizer
@@ -90,7 +91,7 @@ def _tokenizer(spec: SequenceSpec, found: Located) -> Tokenizer:
     if not spec.signature.reads_tokens:
         raise UsageError(
             f"{found.name} was trained on the task {spec.task}: it reads numbers and writes no text. Let it answer: "
-            f"rlseq predict {found.name} --data FILE"
+            f"{use_of(spec.task, found.name)}"
         )
     if spec.tokenizer is None:
         raise RlseqError(f"{found.name} was trained on the task {spec.task}, which has no text to generate.")

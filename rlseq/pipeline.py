@@ -159,8 +159,8 @@ def predict(
     Args:
         path: a run (its model.onnx predicts), a shipped model or an `.onnx` file; None: the newest run.
         data: of series a CSV file with the columns that the model was trained on; of questions a text, one a line.
-        out: the CSV file. Classes: the series, its label if the data has it, the class and the probability of each.
-            Forecasts: the row after which, the step, the value, and its quantiles. Answers: question and answer.
+        out: the CSV file; "-": stdout. Classes: the series, its label if the data has it, the class and the probability
+            of each. Forecasts: the row after which, the step, the value, its quantiles. Answers: question and answer.
         label: of classes: the column with the right ones; None: the one of training, if it is there.
         group: of classes: rows with the same value in this column are one series; None: as `label`.
         every: of forecasts: from every so-manieth row, counted from the end; None: from the last one alone.

@@ -80,12 +80,15 @@ class SequenceJob(NamedTuple):
         """Score the best weights on the whole validation split, and export them."""
         trained, world = session.seconds, session.world
         net = world.together(lambda: load_sequence_network(self.options, self.task, checkpoint))
-        score, shows = score_sequence(net, self.task, self.options, world)
+        score, shows = score_sequence(
+            net, self.task, self.options, world, lambda scored: session.tell("finishing", {"scored": scored})
+        )
         scored = session.seconds
         if not world.first:
             return {}
         session.log.texts({"sample/best": shows.text} if shows.text else {}, session.step)
         session.log.pictures({f"{name}/best": png for name, png in shows.pictures.items()}, session.step)
+        session.tell("finishing", {"exporting": str(run.exported)})
         parity = export_sequence_run(net, self.task, self.options, run, checkpoint, score, run.exported)
         return {
             "task": self.task.name,

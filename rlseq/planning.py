@@ -19,6 +19,7 @@ from rlseq.fields import flattened
 from rlseq.files import sha256_file
 from rlseq.idle import check_idle
 from rlseq.planned_sequence import plan_sequence
+from rlseq.purposes import TEXT
 from rlseq.resolve import Training, given_values, resolve_new, resolve_resumed
 from rlseq.seq.config import SeqTraining
 from rlseq.trained import plan_policy
@@ -132,6 +133,7 @@ def plan_training(request: Request) -> Plan:
     run = runs.open_run(resume) if resume is not None else None
     if run is None:
         options, recipe_name = resolve_new(request.algorithm, given, request.recipe, request.source)
+        _check_data_named(options, request.source)
     else:
         if request.recipe != "auto":
             raise UsageError(
@@ -148,6 +150,21 @@ def plan_training(request: Request) -> Plan:
     if run is None:
         check_idle(request.algorithm, job.options, given)
     return Plan(job, recipe_name, run, request.init_from, request.new_head)
+
+
+def _check_data_named(options: Training, source: str) -> None:
+    """Refuse a task about a file that was not named, in the words of whoever asks.
+
+    Raises:
+        UsageError
+    """
+    if not isinstance(options, SeqTraining) or options.seq.data is not None or options.seq.task == TEXT:
+        return
+    from rlseq.seq.tasks.table import TASKS
+
+    if "data" in TASKS[options.seq.task].takes:
+        how = "--data FILE" if source == "command line" else 'data="FILE.csv"'
+        raise UsageError(f"the task {options.seq.task} is about a CSV file, and none was named: {how}")
 
 
 def check_same_plan(plan: Plan, world: World) -> None:

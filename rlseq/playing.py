@@ -11,6 +11,9 @@ import msgspec
 from rlseq.envs.make import MakeEnv, import_modules, maker, spaces_of, split_id
 from rlseq.errors import UsageError
 from rlseq.locate import Located, locate
+from rlseq.purposes import use_of
+from rlseq.resolve import read_sequence_options
+from rlseq.sequence import SEQUENCE_KEY, decode_sequence_spec
 from rlseq.spec import ActionSpec, Leaf
 
 if TYPE_CHECKING:
@@ -47,7 +50,7 @@ def play(
     """
     found = locate(path)
     if found.is_sequence():
-        raise UsageError(f"{found.name} is a sequence model, which plays nothing: rlseq generate {found.name}")
+        raise UsageError(f"{found.name} is a sequence model, which plays nothing: {use_of(_task(found), found.name)}")
     if native and render:
         raise UsageError(
             "--native steps many environments at once and cannot render: leave out one of --native, --render."
@@ -83,6 +86,15 @@ def play(
         return {**played.summary(seed, policy.spec.env.id), "native": False, "video": str(file)}
     played = rollout(policy, make, episodes=episodes, seed=seed, num_envs=num_envs, fresh=fresh)
     return {**played.summary(seed, policy.spec.env.id), "native": False, "video": None}
+
+
+def _task(found: Located) -> str:
+    """What a sequence model was trained on."""
+    if found.run is not None:
+        return read_sequence_options(found.run).seq.task
+    from rlseq.player.onnx_file import read_onnx_file
+
+    return decode_sequence_spec(read_onnx_file(found.path).metadata[SEQUENCE_KEY], str(found.path)).task
 
 
 def open_player(

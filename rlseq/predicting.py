@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ from rlseq.trained_sequence import Model, opened_model
 SHAPES = 4  # padded lengths of one file
 MEDIAN = 0.5
 READS = "the model reads"
+STDOUT = "-"  # as a file's name
 
 
 class Asked(NamedTuple):
@@ -70,7 +72,7 @@ def predict_into(found: Located, asked: Asked, checkpoint: str | None) -> dict[s
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(done.header)
     writer.writerows(done.rows)
-    write_bytes(asked.out, file.getvalue().encode())
+    _write(asked.out, file.getvalue().encode())
     return {
         "kind": signature.kind,
         "predictions": len(done.rows),
@@ -79,6 +81,20 @@ def predict_into(found: Located, asked: Asked, checkpoint: str | None) -> dict[s
         "out": str(asked.out),
         "path": str(found.path),
     }
+
+
+def _write(out: Path, data: bytes) -> None:
+    """The bytes of a CSV file, UTF-8 wherever they go."""
+    if str(out) != STDOUT:
+        write_bytes(out, data)
+        return
+    binary = getattr(sys.stdout, "buffer", None)
+    if binary is None:  # a notebook's
+        sys.stdout.write(data.decode())
+        return
+    sys.stdout.flush()
+    binary.write(data)
+    binary.flush()
 
 
 def refuse(does: str, **flags: Any) -> None:
@@ -99,6 +115,8 @@ def check_out(asked: Asked, found: Located) -> None:
         UsageError
     """
     out = asked.out
+    if str(out) == STDOUT:
+        return
     check_name(out, "the file --out")
     if not out.name or out.is_dir():
         raise UsageError(f"--out {str(out)!r} is a folder: give the name of a CSV file.")

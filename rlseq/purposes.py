@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 TEXT = "text"  # the task of whatever does not name one: there was no other once
@@ -88,3 +90,13 @@ def purpose_of(values: Mapping[str, Any]) -> Purpose:
     One whose task is not known here, because the file is another tool's or was changed, is of text.
     """
     return PURPOSES.get(str(values.get("task", TEXT)), TEXTS)
+
+
+def use_of(task: str, path: str | Path) -> str:
+    """The command that uses a model of a task, as it is to be typed but for what stands in capitals.
+
+    Args:
+        task: as in `rlseq list tasks`.
+        path: of the model, or its name.
+    """
+    return purpose_of({"task": task}).use.format(path=shlex.quote(str(path)), question="QUESTION")

@@ -11,6 +11,7 @@ import msgspec
 from rlseq.config import Layer, differences, merge_into, resolve
 from rlseq.dqn.config import DqnTraining
 from rlseq.errors import CorruptFile, UsageError, check_name, did_you_mean
+from rlseq.purposes import use_of
 from rlseq.recipe import Recipe, read_recipe
 from rlseq.runs import Run
 from rlseq.seq.config import SeqTraining
@@ -184,7 +185,9 @@ def read_policy_options(run: Run) -> DqnTraining:
     """
     options = read_options(run)[1]
     if not isinstance(options, DqnTraining):
-        raise UsageError(f"{run.path} trained a sequence model, which plays nothing: rlseq generate {run.path}")
+        raise UsageError(
+            f"{run.path} trained a sequence model, which plays nothing: {use_of(options.seq.task, run.path)}"
+        )
     return options
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -65,17 +65,21 @@ def load_sequence_network(options: SeqTraining, task: Task, checkpoint: Path) ->
 
 
 def score_sequence(
-    net: Network, task: Task, options: SeqTraining, world: World | None = None
+    net: Network,
+    task: Task,
+    options: SeqTraining,
+    world: World | None = None,
+    told: Callable[[int], None] | None = None,
 ) -> tuple[dict[str, Any], Shows]:
     """The task's metrics over the whole validation split, and what there is to show; of several processes the first
-    one's."""
+    one's. `told`: as in `rlseq.seq.evaluation.measure`."""
     from rlseq.engine.device import cpu_settings
     from rlseq.engine.distributed import ALONE
     from rlseq.seq.evaluation import Shows, measure, shown
 
     world = world or ALONE
     with cpu_settings(options.engine.threads, world.local_size):
-        measured = measure(net, task, world=world)
+        measured = measure(net, task, world=world, told=told)
         assert measured is not None, "nobody asked it to stop"
         shows = shown(net, task, options, measured) if world.first else Shows("", {})
     return {**task.metrics_of(measured.sums, shows.text), TARGETS: int(measured.sums[0])}, shows

@@ -13,7 +13,7 @@ import pytest
 from rlseq.errors import CorruptFile, UsageError
 from rlseq.evaluation import evaluate
 from rlseq.generation import _same
-from rlseq.pipeline import generate
+from rlseq.pipeline import generate, load, play
 from rlseq.seq.tasks.table import TASKS
 from rlseq.sequence import Signature, Tokenizer
 from tests import kind_graphs, sequence_graphs
@@ -84,8 +84,16 @@ def test_symbols_of_another_task_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["averaging", "summing"])
 def test_a_model_of_series_is_sent_to_predict(name: str, tmp_path: Path) -> None:
     path = kind_graphs.save(tmp_path / "model.onnx", name)
-    with pytest.raises(UsageError, match=r"reads numbers and writes no text.* rlseq predict .*model\.onnx --data FILE"):
+    with pytest.raises(
+        UsageError,
+        match=r"reads numbers and writes no text.* rlseq predict .*model\.onnx --data FILE\.csv --out \w+\.csv$",
+    ):
         generate(path)
+    for use in (play, load):
+        with pytest.raises(
+            UsageError, match=r" is a sequence model, .*: rlseq predict .*model\.onnx --data FILE\.csv "
+        ):
+            use(path)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import typer
 
 from rlseq.cli.launch import MOST_PROCESSES
 from rlseq.cli.params import complete_env, complete_path, complete_recipe, complete_run, complete_task
+from rlseq.errors import UsageError
 
 START, OPTIONS = "Where to start", "Options (rlseq options lists all)"
 PROCESSES = "Processes"
@@ -45,6 +46,16 @@ def _everyday(flag: str, text: str, **more: Any) -> Any:
     return typer.Option(flag, help=text, rich_help_panel=OPTIONS, **more)
 
 
+def _argument(flag: str, metavar: str, command: str) -> Any:
+    """A flag that there is not, for whoever takes an argument for one."""
+
+    def refuse(value: str | None) -> None:
+        if value is not None:
+            raise UsageError(f"{flag} {value}: {metavar} is an argument, typed without a flag: {command} {value}")
+
+    return typer.Option(flag, metavar=metavar, hidden=True, expose_value=False, callback=refuse)
+
+
 EnvId = Annotated[
     str | None,
     typer.Argument(
@@ -54,6 +65,7 @@ EnvId = Annotated[
         show_default=False,
     ),
 ]
+NoEnvFlag = Annotated[str | None, _argument("--env", "ENV_ID", "rlseq train dqn")]
 Steps = Annotated[int | None, _everyday("--steps", "run.steps: environment steps to train for, over all environments")]
 Seed = Annotated[int | None, _everyday("--seed", "run.seed: seed of weights, exploration, replay and episodes")]
 Seeds = Annotated[
@@ -186,6 +198,7 @@ Task = Annotated[
         show_default=False,
     ),
 ]
+NoTaskFlag = Annotated[str | None, _argument("--task", "TASK", "rlseq train seq")]
 Data = Annotated[
     str | None,
     _everyday(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import time
 import traceback
@@ -33,7 +34,7 @@ from rlseq.cli import (
     worker,
 )
 from rlseq.cli.output import say, write_json
-from rlseq.errors import Elsewhere, Interrupted, RlseqError
+from rlseq.errors import Elsewhere, Interrupted, RlseqError, did_you_mean
 
 # The base of what typer raises for wrong usage; typer does not export it, and has moved it between versions.
 _TyperError: Any = typer.BadParameter.__mro__[2]
@@ -126,14 +127,21 @@ def _wrongly_typed(error: Any, typed: Sequence[str]) -> int:
 
 
 def _name_value(error: Any, typed: Sequence[str]) -> None:
-    """Add the value to typer's "Invalid value for '--steps': not a valid integer"."""
+    """Add the value to typer's "Invalid value for '--steps': not a valid integer", and the nearest of those there are.
+
+    Typer has another library check values, which begins what it says with "Value error, ".
+    """
+    error.message = str(getattr(error, "message", "")).removeprefix("Value error, ")
+    choice = re.match("'(.*)' is not one of (.*)", error.message)
+    hint = did_you_mean(choice[1], re.findall("'([^']+)'", choice[2])) if choice else ""
     flags = getattr(getattr(error, "param", None), "opts", ())
     words = iter(typed)
     for word in words:
         flag, equals, value = word.partition("=")
         if flag in flags and flag.startswith("-"):
             error.message += f" (typed: {value if equals else next(words, '')})"
-            return
+            break
+    error.message += hint
 
 
 def _tell(message: str, code: int, typed: Sequence[str], kind: str = "Error") -> int:

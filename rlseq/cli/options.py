@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from rlseq.fields import Field, Options
 
 
+# Options that are typed as words of `rlseq train ALGORITHM`, not as flags.
+ARGUMENTS = {"env.id": "ENV_ID", "seq.task": "TASK"}
+
+
 class Algorithm(StrEnum):
     """Whose options."""
 
@@ -150,9 +154,11 @@ def json_schema(name: str | None, algorithm: str | None = None) -> dict[str, Any
 
 
 def flag_of(path: str, algorithm: str) -> str | None:
-    """The everyday flag that sets an option (`--lr` for optim.lr)."""
+    """The everyday flag that sets an option (`--lr` for optim.lr), or the argument that does (`TASK` for seq.task)."""
     from rlseq.resolve import EVERYDAY
 
+    if path in ARGUMENTS:
+        return ARGUMENTS[path]
     flags = EVERYDAY[algorithm]
     return next((f"--{name.replace('_', '-')}" for name, option in flags.items() if option == path), None)
 

@@ -9,6 +9,7 @@ import typer
 
 from rlseq.cli.output import Output, number, show_pairs, write_json
 from rlseq.cli.params import Json, NetworkOption, PathArgument, Quiet
+from rlseq.errors import UsageError, counted
 
 SERIES = "Columns and windows"
 
@@ -18,7 +19,7 @@ def predict(
         str,
         typer.Option("--data", metavar="FILE", help="Series: a CSV file with a header. Questions: a text, one a line."),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The CSV file to write.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The CSV file to write; -: print it on stdout.")],
     path: PathArgument = None,
     label: Annotated[
         str | None,
@@ -68,10 +69,14 @@ def predict(
       rlseq predict mackey-glass-lstm --data series.csv --out next.csv
       rlseq predict model.onnx --data series.csv --out all.csv --every 1
       rlseq predict addition-transformer --data sums.txt --out answers.csv
+      rlseq predict mackey-glass-lstm --data series.csv --out -
 
     The JSON holds kind, predictions (rows written), data, out, path; of classes
     accuracy, if the data has labels; of forecasts windows, horizon and target.
     """
+    to_stdout = str(out) == "-"
+    if to_stdout and as_json:
+        raise UsageError("--out - and --json both print on stdout: leave one of them out, or give --out a file.")
     output = Output(as_json, quiet)
     with output.working():
         from rlseq.pipeline import predict as run
@@ -84,7 +89,11 @@ def predict(
         output.note(f"Note: the model does not read the columns {', '.join(result['unread_columns'])}.")
     if "note" in result:
         output.note(f"Note: {result['note']}.")
-    rows = {"written": f"{result['predictions']} rows to {result['out']}"}
+    rows = {} if to_stdout else {"written": f"{counted(result['predictions'], 'row')} to {result['out']}"}
     if "accuracy" in result:
         rows["accuracy"] = f"{number(100 * result['accuracy'])} % of the labels in the data"
-    show_pairs(rows)
+    if not to_stdout:
+        show_pairs(rows)
+        return
+    for name, text in rows.items():  # stdout is the file's alone
+        output.note(f"{name}: {text}")

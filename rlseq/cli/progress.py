@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rlseq.cli.output import Output, duration, number, say
 from rlseq.events import Callback, Event
-from rlseq.purposes import TEXT
+from rlseq.purposes import TEXT, purpose_of
 from rlseq.scores import METRICS
 from rlseq.scores import number as figure
 
@@ -101,6 +101,13 @@ def evaluated(values: Mapping[str, Any], judged: str) -> str:
     return f"{metric.words} {figure(values[metric.curve], metric.digits)}"
 
 
+def finishing(event: Event, sight: Sight) -> str:
+    """How far the final score and the export are."""
+    if "exporting" in event.data:
+        return "all scored; exporting, and comparing the file with the network"
+    return f"scored {event.data['scored']:,} {purpose_of({'task': sight.judged}).targets}"
+
+
 class View(Protocol):
     """Shows a training."""
 
@@ -123,6 +130,9 @@ class Lines:
         if event.kind == "evaluation":
             best = ", the best so far" if event.data.get("best") else ""
             say(f"step {event.step}/{event.total_steps}  evaluation {evaluated(event.data, sight.judged)}{best}")
+        elif event.kind == "finishing" and ("exporting" in event.data or self._clock() - self._last >= LINE_SECONDS):
+            self._last = self._clock()
+            say(finishing(event, sight))
         elif event.kind in ("tick", "progress") and self._clock() - self._last >= LINE_SECONDS:
             self._last = self._clock()
             percent = 100 * event.step // max(1, event.total_steps)
@@ -146,7 +156,10 @@ class Bar:
 
     def show(self, event: Event, sight: Sight) -> None:
         """Draw anew."""
-        if event.kind in ("tick", "progress", "evaluation", "end"):
+        if event.kind == "finishing":
+            self._progress.update(self._task, numbers=finishing(event, sight))
+            self._progress.refresh()
+        elif event.kind in ("tick", "progress", "evaluation", "end"):
             self._progress.update(
                 self._task, completed=sight.step, total=sight.total, numbers=sight.numbers(), left=sight.left
             )

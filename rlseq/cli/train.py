@@ -33,6 +33,8 @@ from rlseq.cli.everyday import (
     Name,
     Net,
     NewHead,
+    NoEnvFlag,
+    NoTaskFlag,
     Nproc,
     RecipeFlag,
     Resume,
@@ -93,6 +95,7 @@ def _train() -> None:
 def dqn(
     ctx: typer.Context,
     env_id: EnvId = None,
+    _no_env: NoEnvFlag = None,
     steps: Steps = None,
     seed: Seed = None,
     seeds: Seeds = None,
@@ -170,6 +173,7 @@ def dqn(
 def seq(
     ctx: typer.Context,
     task: Task = None,
+    _no_task: NoTaskFlag = None,
     data: Data = None,
     net: Net = None,
     size: Size = None,

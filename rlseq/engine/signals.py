@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -44,6 +46,17 @@ class StopSignals:
         if self._at_once or self.received is not None:
             raise SignalReceived(signum)
         self.received = signum
+
+    @contextlib.contextmanager
+    def instead_of(self, failure: type[Exception]) -> Iterator[None]:
+        """Raise `SignalReceived` in place of a failure, if there was a signal: a terminal's Ctrl-C also reaches the
+        programs that were started, and one that it ended has not failed for a reason of its own."""
+        try:
+            yield
+        except failure:
+            if self.received is None:
+                raise
+            raise SignalReceived(self.received) from None
 
     def __exit__(self, *_: object) -> None:
         for signum, handler in self._before.items():

@@ -14,7 +14,8 @@ from rlseq.errors import CorruptFile, NewerFormat, RlseqError, UsageError
 from rlseq.player.foreign import foreign_spec, typed_env
 from rlseq.player.graph import Q_VALUES, Graph, check_ports, check_spec, first_line, head_of, new_state, open_graph
 from rlseq.player.onnx_file import OnnxFile, read_onnx_file
-from rlseq.sequence import SEQUENCE_KEY
+from rlseq.purposes import use_of
+from rlseq.sequence import SEQUENCE_KEY, decode_sequence_spec
 from rlseq.spec import (
     FEW,
     FORMAT_KEY,
@@ -258,9 +259,9 @@ def _own_spec(file: OnnxFile) -> PolicySpec | None:
     version, text = file.metadata.get(FORMAT_KEY), file.metadata.get(SPEC_KEY)
     if version is None and text is None:
         if SEQUENCE_KEY in file.metadata:
+            task = decode_sequence_spec(file.metadata[SEQUENCE_KEY], str(file.path)).task
             raise UsageError(
-                f"{file.path} is a sequence model, which acts in no environment; let it write: "
-                f"rlseq generate {file.path}"
+                f"{file.path} is a sequence model, which acts in no environment: {use_of(task, file.path)}"
             )
         return None
     if version is None or text is None or not re.fullmatch("[0-9]{1,9}", version):

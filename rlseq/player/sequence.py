@@ -163,7 +163,7 @@ def load_sequence(path: str | Path) -> OnnxSequence:
     file = read_onnx_file(Path(path))
     text = file.metadata.get(SEQUENCE_KEY)
     if text is None and SPEC_KEY in file.metadata:
-        raise UsageError(f"{path} is a policy, which writes no text; let it act: rlseq play {path}")
+        raise UsageError(f"{path} is a policy, not a sequence model; let it act: rlseq play {path}")
     if text is None:
         raise UsageError(
             f"{path} has no description of a sequence model ({SEQUENCE_KEY}): give a file that rlseq train seq or "

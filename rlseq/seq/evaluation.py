@@ -57,18 +57,20 @@ def measure(
     max_targets: int | None = None,
     should_stop: Callable[[], bool] | None = None,
     world: World = ALONE,
+    told: Callable[[int], None] | None = None,
 ) -> Measured | None:
     """What a network answers to the validation data; None if one process was told to stop.
 
     In float32, with cross-entropy whatever the training minimises: so that it compares. Of every batch each process
-    does its rows, so every target counts once, whatever the number of processes.
+    does its rows, so every target counts once, whatever the number of processes. After each batch `told` is called with
+    the number of this process' targets so far, those that are of no score, as of longer questions, included.
     """
     device = next(net.parameters()).device
-    sums, shown, told = np.zeros(0), None, False
+    sums, shown, stopped, done = np.zeros(0), None, False, 0
     with evaluating(net):
         for batch in task.validation(rows_at_once(task.context), max_targets):
             if should_stop is not None and should_stop():
-                told = True
+                stopped = True
                 break
             own = batch.rows(world.rows(len(batch.inputs)))
             if not own.num_targets():
@@ -77,8 +79,11 @@ def measure(
             answers = _answers(net(net_input(tensors))[0], own, tensors, task.signature)
             tally = task.tally(answers, own)
             sums, shown = tally if shown is None else sums + tally, shown or Shown(own, answers)
-    parts = [(told, sums.tolist())] if world.alone else world.gather([told, sums.tolist()])
-    if any(told for told, _ in parts):
+            if told is not None:
+                done += own.num_targets()
+                told(done)
+    parts = [(stopped, sums.tolist())] if world.alone else world.gather([stopped, sums.tolist()])
+    if any(stopped for stopped, _ in parts):
         return None
     return Measured(np.sum([part for _, part in parts if part], axis=0), shown)
 

@@ -6,7 +6,7 @@ Q quantiles. `...` is `B, T` of tokens, `B` of classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -131,12 +131,12 @@ def elementwise(name: str, options: SeqOptions, signature: Signature) -> Element
             f"seq.loss = {name} does not suit a task whose answers are {answers}: it must be {', '.join(known)}, or "
             "package.module:function of your own."
         )
-    _check_own_options(name, options)
+    _check_own_options(name, options, known)
     loss = LOSSES[name].make(options, signature) if name in LOSSES else own_loss(name, signature)
     return _scaled(loss, signature.scale[signature.target]) if signature.kind == "forecast" else loss
 
 
-def _check_own_options(name: str, options: SeqOptions) -> None:
+def _check_own_options(name: str, options: SeqOptions, suitable: Sequence[str]) -> None:
     """Raises:
     UsageError: an option of another loss is given.
     """
@@ -144,9 +144,9 @@ def _check_own_options(name: str, options: SeqOptions) -> None:
         value, usual = getattr(options, option), getattr(SeqOptions(), option)
         if value != usual and name != owner:
             shown = list(value) if isinstance(value, tuple) else f"{value:g}"
+            other = f", or give --loss {owner}" if owner in suitable else ""
             raise UsageError(
-                f"seq.{option} = {shown} is for {owner}; the loss {name} would not get it: leave it out, or give "
-                f"--loss {owner}"
+                f"seq.{option} = {shown} is for {owner}; the loss {name} would not get it: leave it out{other}"
             )
 
 

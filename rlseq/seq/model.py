@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rlseq.envs.seeding import WEIGHTS, derived_seed
-from rlseq.errors import RlseqError
+from rlseq.errors import CompileFailed
 from rlseq.memory import check_memory
 from rlseq.nets.build import Network, sequence_network
 from rlseq.nets.network import NetInput, seeded
@@ -51,7 +51,7 @@ def compiled(net: nn.Module) -> Callable[..., Any]:
     """The network under `torch.compile`, which begins to work, or fails, with the first call.
 
     Raises:
-        RlseqError: when called: it cannot be compiled here.
+        CompileFailed: when called: it cannot be compiled here.
     """
     from torch._dynamo.exc import TorchDynamoException
 
@@ -62,7 +62,7 @@ def compiled(net: nn.Module) -> Callable[..., Any]:
             return inner(*arguments)
         except TorchDynamoException as error:
             reason = str(error).strip().partition("\n")[0].removesuffix(".")
-            raise RlseqError(
+            raise CompileFailed(
                 f"engine.compile = true: torch.compile failed here: {reason}. On a CPU it needs a C++ compiler: "
                 "install g++ or let CXX name one; or leave it out: --set engine.compile=false"
             ) from None

@@ -113,7 +113,11 @@ def test_a_command_is_needed(cli: Cli, words: tuple[str, ...]) -> None:
         ("card", "Missing argument 'NAME'"),
         ("card mine --jobs 0", "Invalid value for '--jobs'"),
         ("train dqn A B", "unexpected extra argument"),
+        ("train dqn --device gpu", "Invalid value for '--device': 'gpu' is not one of 'auto', 'cpu', 'cuda'"),
         ("train dqn --device gpu", "(typed: gpu)"),
+        ("train seq --net lstn", "'transformer'. (typed: lstn) Did you mean lstm"),
+        ("train seq --size=tinny", "(typed: tinny) Did you mean tiny?"),
+        ("list agent", "'tasks'. Did you mean agents?"),
     ],
 )
 def test_wrong_usage(cli: Cli, words: str, message: str) -> None:

@@ -37,6 +37,15 @@ def test_it_says_what_was_written(cli: Cli, place: Path, classes: list[str | Non
     assert quiet.stderr == "" and quiet.stdout == result.stdout and classes == [None, "last"]
 
 
+def test_a_dash_is_stdout_and_nothing_else_goes_there(cli: Cli, place: Path, classes: list[str | None]) -> None:
+    cli("predict m.onnx --data data.csv --label kind --out out.csv")
+    result = cli("predict m.onnx --data data.csv --label kind --out -")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == (place / "out.csv").read_text() and not (place / "-").exists()
+    assert "Note: series of up to 2 values" in result.stderr and "accuracy: 66.67 % of the labels" in result.stderr
+    failed(cli("predict m.onnx --data data.csv --out - --json"), 2, "--out - and --json both print on stdout")
+
+
 def test_json_is_all_there_is(cli: Cli, classes: list[str | None]) -> None:
     told = only_json(cli("predict m.onnx --data data.csv --label kind --out out.csv --json"))
     assert told["accuracy"] == 2 / 3 and told["predictions"] == 3 and told["kind"] == "classify"

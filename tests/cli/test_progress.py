@@ -117,6 +117,21 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_after_the_end_it_is_told_how_far_the_final_score_is(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    watch = watcher(Lines(clock), clock)
+    watch(event("start", 0, task="copy: repeat the question"))
+    for scored in (1000, 2000, 3000, 4000):
+        clock.now += 2
+        watch(event("finishing", 1000, scored=scored))
+    watch(event("finishing", 1000, exporting="model.onnx"))
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "scored 2,000 tokens of answers",
+        "scored 4,000 tokens of answers",
+        "all scored; exporting, and comparing the file with the network",
+    ]
+
+
 def test_quiet_shows_warnings_only(capsys: pytest.CaptureFixture[str]) -> None:
     with progress(Output(quiet=True)) as watch:
         for kind in ("start", "tick", "progress", "evaluation", "checkpoint", "end"):
@@ -150,10 +165,12 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         watch(event("tick", 100))
         watch(event("progress", 250, train__return=20.0, train__epsilon=0.25))
         watch(event("warning", 250, message="it is [slow]"))
+        watch(event("finishing", 250, scored=7000))
     text = stream.getvalue()
     assert "environment  Cart[red]Pole" in text
     assert "250/1000" in text and " 25%" in text
     assert "return 20  epsilon 0.25" in text
+    assert "scored 7,000 tokens" in text
     assert "\x1b[1;33mWarning: \x1b[0mit is [slow]\n" in text
     assert text.endswith("\x1b[?25h\r\x1b[1A\x1b[2K\x1b[1A\x1b[2K")  # the cursor is back, the bar's two lines are gone
 

@@ -250,3 +250,16 @@ def test_seeds_beyond_all_sense_are_refused(cli: Cli) -> None:
         result = cli("train", "dqn", "CartPole-v1", "--seeds", text)
         assert result.exit_code == 2
         assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        ("seq --task copy --steps 3", "TASK is an argument, typed without a flag: rlseq train seq copy"),
+        ("dqn --env CartPole-v1", "ENV_ID is an argument, typed without a flag: rlseq train dqn CartPole-v1"),
+    ],
+)
+def test_an_argument_is_no_flag(cli: Cli, given: Given, words: str, right: str) -> None:
+    failed(cli(f"train {words}"), 2, right)
+    assert not given
+    assert f" {words.split()[1]} " not in cli(f"train {words.split()[0]} --help").stdout

@@ -100,5 +100,5 @@ def test_a_model_of_series_writes_nothing(tmp_path: Path) -> None:
 
 def test_a_policy_is_refused(tmp_path: Path) -> None:
     policy = graphs.save_linear(tmp_path / "policy.onnx", graphs.spec_of("CartPole-v1"), np.zeros((4, 2)))
-    with pytest.raises(UsageError, match=r"is a policy, which writes no text"):
+    with pytest.raises(UsageError, match=r"is a policy, not a sequence model"):
         measure_generation(policy)

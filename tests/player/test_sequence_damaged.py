@@ -33,12 +33,12 @@ def tokens_of(batch: int, time: int) -> np.ndarray:
 def test_a_policy_is_sent_to_play_and_a_sequence_model_to_generate(tmp_path: Path) -> None:
     policy = graphs.save_linear(tmp_path / "p.onnx", graphs.spec_of("CartPole-v1"), np.ones((4, 2)))
     with pytest.raises(
-        UsageError, match=re.escape(f"is a policy, which writes no text; let it act: rlseq play {policy}")
+        UsageError, match=re.escape(f"is a policy, not a sequence model; let it act: rlseq play {policy}")
     ):
         load_sequence(policy)
     sequence = save_counting(tmp_path / "s.onnx")
     for typed in ({}, {"env_id": "CartPole-v1"}):
-        with pytest.raises(UsageError, match=re.escape(f"let it write: rlseq generate {sequence}")):
+        with pytest.raises(UsageError, match=re.escape(f"acts in no environment: rlseq generate {sequence}")):
             load_onnx(sequence, **typed)
 
 

@@ -211,6 +211,21 @@ def test_smoothing_is_of_cross_entropy_alone(name: str, signature: Signature) ->
 
 
 @pytest.mark.parametrize(
+    ("signature", "values", "fix"),
+    [
+        (TOKENS, {"focal_gamma": 1.0}, "leave it out, or give --loss focal"),
+        (VALUES, {"huber_delta": 3.0}, "leave it out, or give --loss huber"),
+        (VALUES, {"label_smoothing": 0.1}, "leave it out"),
+        (VALUES, {"focal_gamma": 1.0}, "leave it out"),
+        (CLASSES, {"quantiles": (0.1, 0.5)}, "leave it out"),
+    ],
+)
+def test_no_loss_is_advised_that_the_task_refuses(signature: Signature, values: dict[str, Any], fix: str) -> None:
+    with pytest.raises(UsageError, match=f"would not get it: {fix}$"):
+        elementwise("auto", options(**values), signature)
+
+
+@pytest.mark.parametrize(
     ("name", "signature", "given", "words"),
     [
         ("mse", VALUES, {"huber_delta": 3.0}, r"seq.huber_delta = 3 is for huber; the loss mse"),

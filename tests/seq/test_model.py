@@ -37,6 +37,9 @@ def test_every_token_is_measured_once_whatever_the_number_of_processes(
     assert [len(batch.inputs) for batch in task.validation(5)] == [5, 5, 5]
     whole = measure(net, task)
     assert whole is not None and whole.sums.shape == (2,)
+    told: list[int] = []
+    measure(net, task, told=told.append)
+    assert len(told) == 3 and told == sorted(set(told)) and told[-1] == whole.sums[0]
     parts = [measure(net, task, world=Part(Place(k, size, k, size))) for k in range(size)]
     sums = sum(part.sums for part in parts if part is not None)
     assert sums[0] == whole.sums[0] > 100 and sums[1] == pytest.approx(whole.sums[1], rel=1e-6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -311,6 +312,21 @@ def test_a_compiler_that_is_missing(text: Path, monkeypatch: pytest.MonkeyPatch)
     made = trainer(text, {"engine": {"compile": True}})
     with pytest.raises(RlseqError, match=r"failed here: InvalidCxxCompiler: no compiler\. .* engine\.compile=false$"):
         made._learn(made._batches.take(), 0)
+
+
+def test_a_compiler_that_ctrl_c_ended_has_not_failed(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal's Ctrl-C reaches it too."""
+
+    def ended(*_: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        raise TorchDynamoException("CppCompileError: C++ compile error")
+
+    monkeypatch.setattr(torch, "compile", lambda net: ended)
+    with pytest.raises(
+        Interrupted, match=r"^stopped at once; .* last checkpoint.*\n  rlseq train seq --resume"
+    ) as stop:
+        small_seq(text, {"engine": {"compile": True}}, name="a")
+    assert stop.value.signum == signal.SIGINT
 
 
 def test_fp16_s_skipped_update_advances_nothing(text: Path) -> None:
