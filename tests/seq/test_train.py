@@ -71,7 +71,9 @@ def trainer(text: Path, *changes: dict[str, Any]) -> SeqTrainer:
 
 
 def test_what_a_run_leaves(text: Path) -> None:
-    result = small_seq(text, {"run": {"steps": 120}, "eval": {"every": 40, "sample_tokens": 60}}, name="a")
+    told: list[Event] = []
+    changes = {"run": {"steps": 120}, "eval": {"every": 40, "sample_tokens": 60}}
+    result = small_seq(text, changes, name="a", callbacks=[told.append])
     run, summary = runs.Run(result.run), result.summary
     assert run.algorithm == "seq" and run.exported.name == "model.onnx" and run.status() == "finished"
     assert summary["loss"] < 1.5 < math.log(8)  # the words are of seven letters and two kinds of blank
@@ -79,6 +81,8 @@ def test_what_a_run_leaves(text: Path) -> None:
     assert summary["perplexity"] == pytest.approx(math.exp(summary["loss"]))
     tokens = len(text.read_text())
     assert summary["tokens"] == tokens - math.floor(0.95 * tokens) - 1
+    end = [event.data for event in told][[event.kind for event in told].index("end") + 1 :]
+    assert end == [{"scored": summary["tokens"]}, {"exporting": str(run.exported)}]
     assert summary["updates"] == 120 and summary["policy"]["file"] == "model.onnx"
     logged = dict(steps_logged(result.run))
     assert logged["train/loss"] == logged["train/grad_norm"] == logged["train/lr"] == list(range(3, 121, 3))
