@@ -25,6 +25,7 @@ from rlseq.nets.sizes import Dimensions, activation
 
 MASKED, MASKED_IN_HALF = -1e9, -30_000.0  # the first is infinite in float16
 WAVELENGTH = 10_000.0
+LIKENESS = 2.0  # with 1 as with nothing: recall of two pairs is not found out in 1500 updates, with 2 in 700
 
 
 class Seen(NamedTuple):
@@ -176,10 +177,20 @@ def encode(encoder: nn.TransformerEncoder, x_BSD: Tensor, seen: Seen, *, qk_norm
     return x_BSD if encoder.norm is None else encoder.norm(x_BSD)
 
 
-def initialise(module: nn.Module) -> None:
-    """Draw every matrix anew: torch makes layers as copies of one, which would begin as the same layer."""
+def initialise(module: nn.Module, *, mimetic: bool = False) -> None:
+    """Draw every matrix anew: torch makes layers as copies of one, which would begin as the same layer.
+
+    Args:
+        mimetic: keys begin as the queries, both `LIKENESS` times as large as Xavier's: a place attends to those that
+            are like it, by what they hold and where they stand, before anything is learnt.
+    """
     for name, parameter in module.named_parameters():
         if parameter.ndim == 2:
             nn.init.xavier_uniform_(parameter)
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)
+    for attention in module.modules() if mimetic else ():
+        if isinstance(attention, nn.MultiheadAttention):
+            with torch.no_grad():
+                q_DD, k_DD, _ = attention.in_proj_weight.chunk(3)
+                k_DD.copy_(q_DD.mul_(LIKENESS))

@@ -65,6 +65,13 @@ class SequenceNetOptions(Options, frozen=True, kw_only=True):
             "for gpt, false for transformer and encoder, which are then torch's own"
         ),
     ] = None
+    mimetic: Annotated[
+        bool,
+        Meta(
+            description="transformer, encoder: keys begin as the queries, so that attention begins by likeness (after "
+            "arXiv 2305.09828): what is to be found by its content is found out sooner"
+        ),
+    ] = False
     window: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(description="gpt: tokens that a token sees, itself included; none: the whole context"),

@@ -34,7 +34,7 @@ class EncoderCore(nn.Module):
         self.positions, self.qk_norm = Sinusoids(dims.width), options.qk_norm is True
         layer = encoder_layer(dims, options)
         self.encoder = nn.TransformerEncoder(layer, dims.layers, enable_nested_tensor=False)
-        initialise(self.encoder)
+        initialise(self.encoder, mimetic=options.mimetic)
         self.dropout = nn.Dropout(options.dropout)
 
     def forward(self, x_BTD: Tensor, given_BT: Tensor) -> Tensor:

@@ -61,6 +61,7 @@ ATTENTIVE = ("gpt", *TORCH_LAYERS)
 CORES_WITH: dict[str, tuple[str, ...]] = {
     "bidirectional": RECURRENT,
     **dict.fromkeys(("heads", "mlp_width", "activation", "qk_norm"), ATTENTIVE),
+    "mimetic": TORCH_LAYERS,
     **dict.fromkeys(("window", "checkpoint_activations"), ("gpt",)),
 }
 # Runs of older versions name gpt's own values of these two for every core, so those pass.

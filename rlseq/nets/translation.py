@@ -72,7 +72,7 @@ class TranslationNetwork(nn.Module):
             batch_first=True,
             norm_first=True,
         )
-        initialise(self.core)
+        initialise(self.core, mimetic=options.mimetic)
         self.head: nn.Linear | None = None  # tied: the embedding's weights
         if not options.tied:
             self.head = nn.Linear(dims.width, signature.num_outputs, bias=False)

@@ -148,6 +148,21 @@ def test_sinusoids_are_those_of_the_paper() -> None:
             assert found[row, [n, 4 + n]] == pytest.approx([math.sin(angle), math.cos(angle)], abs=1e-6)
 
 
+@torch.no_grad()
+def test_by_mimetic_weights_each_place_begins_with_its_own_likes() -> None:
+    attention, x = nn.MultiheadAttention(32, 1), drawn(1, 9, 32)
+    initialise(attention, mimetic=True)
+    q, k, v = attention.in_proj_weight.chunk(3)
+    assert torch.equal(q, k)
+    assert not torch.equal(k, v)
+    assert float(q.std() / v.std()) == pytest.approx(2.0, rel=0.1)
+    attention.in_proj_weight[64:] = torch.eye(32)
+    attention.out_proj.weight.copy_(torch.eye(32))
+    y, _, _ = self_attention(attention, x, seen_places(torch.ones(1, 9, dtype=torch.bool)))
+    nearest = torch.cdist(y[0], x[0]).argmin(1)
+    assert torch.equal(nearest, torch.arange(9))
+
+
 def test_no_two_layers_begin_alike() -> None:
     encoder = nn.TransformerEncoder(
         nn.TransformerEncoderLayer(8, 2, 16, norm_first=True), 3, enable_nested_tensor=False

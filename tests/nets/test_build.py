@@ -98,6 +98,7 @@ def test_hidden_matrices_and_only_they_lie_in_the_core(core: str, kind: Kind, bi
         ("encoder", "forecast", {"activation": "relu2"}, "net.activation = relu2 .* gelu or relu"),
         ("transformer", "translate", {"activation": "swiglu"}, "net.activation = swiglu .* net.core = transformer"),
         ("transformer", "translate", {"window": 4}, "net.window = 4 means nothing"),
+        ("gpt", "tokens", {"mimetic": True}, "net.mimetic = True means nothing for net.core = gpt"),
         ("encoder", "classify", {"checkpoint_activations": True}, "net.checkpoint_activations = True means nothing"),
         ("lstm", "tokens", {"activation": "gelu"}, "net.activation = gelu means nothing for net.core = lstm"),
         ("gru", "tokens", {"qk_norm": False}, "net.qk_norm = False means nothing for net.core = gru"),

@@ -91,6 +91,15 @@ def test_in_training_its_gradients_are_torchs() -> None:
         torch.testing.assert_close(ours[name], parameter.grad, rtol=1e-4, atol=1e-5, msg=name)
 
 
+def test_mimetic_weights_are_in_every_attention_and_only_where_they_are_asked_for() -> None:
+    for mimetic in (True, False):
+        found = [part for part in made(mimetic=mimetic).modules() if isinstance(part, nn.MultiheadAttention)]
+        assert len(found) == 6  # of two layers of the encoder one, of the decoder two
+        for part in found:
+            q, k, _ = part.in_proj_weight.chunk(3)
+            assert torch.equal(q, k) == mimetic
+
+
 @torch.no_grad()
 def test_with_normalised_queries_and_keys_their_size_means_nothing_anywhere() -> None:
     for qk_norm in (True, False):
