@@ -9,7 +9,8 @@ the values are right. With blanks it is 99.7 % after 200.
 
 For `translate` the row is the source, with the queries at its end, drawn anew for each place: a key may be asked
 twice, so that none can be guessed from those before. The answer says each key and its value, for a value is found by
-a key that has just been written; with values alone a small model has learnt nothing in 600 updates.
+a key that has just been written; with values alone a small model has learnt nothing in 600 updates. It soon guesses by
+what it has answered before (57 % of the values), and finds the pairs themselves with `net.mimetic` alone.
 
 A row too short for all pairs and their queries has fewer: with `seq.min_length` a training has easy rows too.
 """
