@@ -82,7 +82,7 @@ def test_fine_tuning_is_compared_by_its_updates(typed: list[Any], monkeypatch: p
         done = [("--from" in words, "--length" in words) for words, of in typed if of == seed]
         assert done == [(False, False), (True, True), (False, True)]
     monkeypatch.setattr(tasks, "run_command", lambda *given: Ran(1.0, {"updates": 9, "exact_match": 0.5}))
-    with pytest.raises(RlseqError, match=r"four digits --from three came to 0\.500 only"):
+    with pytest.raises(RlseqError, match=r"four digits --from three --lr 0\.0025 came to 0\.500 only"):
         run("tasks", lambda line: None, repeats=1, part=len(tasks.parts()))
 
 
