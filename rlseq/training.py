@@ -11,7 +11,7 @@ import msgspec
 
 from rlseq import checkpoints, runs
 from rlseq.algorithms import ALGORITHMS
-from rlseq.errors import Interrupted, RlseqError, UsageError
+from rlseq.errors import CompileFailed, Interrupted, RlseqError, UsageError
 from rlseq.events import Callback
 from rlseq.fields import flattened
 from rlseq.machine import describe_machine
@@ -93,7 +93,8 @@ def _run(
             with session:
                 with session.signals:
                     _begin(plan, trainer, session, manifest)
-                    trainer.loop(session)
+                    with session.signals.instead_of(CompileFailed):
+                        trainer.loop(session)
                     session.finish()
                 return run, _finish(plan, trainer, session, run, world)
     except SignalReceived as stop:

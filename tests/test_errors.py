@@ -139,6 +139,7 @@ def test_exit_codes() -> None:
         "UsageError": 2,
         "MissingExtra": 1,
         "CorruptFile": 1,
+        "CompileFailed": 1,
         "NewerFormat": 1,
         "EnvironmentFailed": 1,
         "ResumeMismatch": 1,

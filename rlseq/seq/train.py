@@ -33,7 +33,7 @@ from rlseq.engine.transfer import Batches, Sent
 from rlseq.engine.update import SMALLEST_SCALE, UNFIT, Autograd, Gradients, Loss, Part, UpdateInfo, UpdateStep
 from rlseq.engine.weights import load_arrays, state_arrays
 from rlseq.envs.seeding import REPLAY, generator
-from rlseq.errors import CompileFailed, CorruptFile, NonFiniteLoss, UsageError
+from rlseq.errors import CorruptFile, NonFiniteLoss, UsageError
 from rlseq.seq.batch import TokenBatch
 from rlseq.seq.config import SeqTraining
 from rlseq.seq.describe import describe
@@ -103,7 +103,7 @@ class SeqTrainer:
         """Draw a batch, learn from it, until the session ends."""
         self._share()
         self.net.train()
-        with self._dropout.running(), session.signals.instead_of(CompileFailed):
+        with self._dropout.running():
             while session.running:
                 self._learn(self._batches.take(), session.step)
                 self._batches.prepare()
