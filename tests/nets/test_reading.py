@@ -42,6 +42,15 @@ def rows(time: int = 7) -> tuple[Tensor, Tensor]:
     return values(len(LENGTHS), time), torch.arange(time) < torch.tensor(LENGTHS)[:, None]
 
 
+def test_mimetic_weights_begin_with_equal_queries_and_keys() -> None:
+    for mimetic in (True, False):
+        found = [part for part in made("encoder", mimetic=mimetic).modules() if isinstance(part, nn.MultiheadAttention)]
+        assert len(found) == 2
+        for part in found:
+            q, k, _ = part.in_proj_weight.chunk(3)
+            assert torch.equal(q, k) == mimetic
+
+
 @torch.no_grad()
 def test_with_normalised_queries_and_keys_their_size_means_nothing() -> None:
     for qk_norm in (True, False):
